@@ -1,0 +1,1 @@
+"""An LLM server whose replies depend on the request alone: the part that decides."""

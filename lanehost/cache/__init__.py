@@ -1,0 +1,1 @@
+"""KV blocks as the master counts them; pure."""

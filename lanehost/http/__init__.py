@@ -1,0 +1,1 @@
+"""The OpenAI door: JSON over HTTP into the same admission as gRPC."""

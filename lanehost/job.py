@@ -1,0 +1,157 @@
+"""What came over the wire, what was accepted, and what the client is told.
+
+A `Request` is unchecked; the door turns it into a `Job` or refuses it, and nobody
+behind the door checks again. The events of a job come in this order: `Accepted`,
+`Prefilled` once, `Tokens` any number of times, then `Finished` or `Failed`, once.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lanehost.errors import LanehostError
+
+
+class Role(Enum):
+    """Who speaks a chat message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One message of a chat."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Plain text, tokenized by the server."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids as they are; nothing is added."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A chat, rendered by the model's own template."""
+
+    messages: tuple[ChatMessage, ...]
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How tokens are drawn, as asked for; None takes the default of `DEFAULT_SAMPLING`."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopParams:
+    """When a reply ends before its most tokens."""
+
+    strings: tuple[str, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What came over the wire, unchecked.
+
+    `timeout_s` is what the client still allows, None when it sets no deadline.
+    `label` is the client's own name for the request, for logs only.
+    """
+
+    prompt: Prompt
+    max_tokens: int | None = None
+    sampling: SamplingParams = SamplingParams()
+    stop: StopParams = StopParams()
+    timeout_s: float | None = None
+    label: str = ""
+
+
+class FinishReason(Enum):
+    """Why a reply ended."""
+
+    EOS = "eos"
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of a request, counted."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where the time of a request went, in seconds on the master's clock."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The request has a place in the line."""
+
+    job_id: str
+    seed: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefilled:
+    """The prompt was computed; `cached_tokens` of it came from the prompt cache."""
+
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """New token ids, and the whole characters that they complete."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The reply ended; `matched` is the stop string or the id that ended it, if any."""
+
+    reason: FinishReason
+    matched: str | int | None
+    usage: Usage
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The job ended without a whole reply."""
+
+    error: LanehostError
+
+
+Event = Accepted | Prefilled | Tokens | Finished | Failed

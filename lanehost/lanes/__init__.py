@@ -1,0 +1,1 @@
+"""Lanes, their life table, and what the next step computes; pure."""

@@ -1,0 +1,1 @@
+"""All ranks as the master sees them: processes, streams, steps."""

@@ -1,0 +1,1 @@
+"""The gRPC door: protobuf and statuses are known here only."""

@@ -1,0 +1,101 @@
+"""Frozen settings; each checks itself once, and is handed down in the smallest piece.
+
+Only `cli.py` reads argv and the environment; it builds `ServeSettings`.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lanehost.errors import StartupFailed
+
+DTYPES = ("auto", "float32")
+DEVICES = ("auto", "cpu", "cuda")
+MAX_TP = 2
+MAX_LANES = 256
+MAX_PORT = 65535
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+BLOCK_SIZE = 16
+
+
+def _check(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise StartupFailed(f"{name} is {value}, allowed is {low} to {high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGroupSettings:
+    """What the rank group needs: the model, the cut, the KV pool.
+
+    `kv_tokens` None lets the master choose from the model and the lanes;
+    `num_threads` None divides the cores of the machine among the ranks.
+    """
+
+    model_path: Path
+    tp: int = 1
+    dtype: str = "auto"
+    device: str = "auto"
+    num_threads: int | None = None
+    num_lanes: int = 16
+    max_step_tokens: int = 512
+    kv_tokens: int | None = None
+    block_size: int = BLOCK_SIZE
+    load_timeout_s: float = 600.0
+    collective_timeout_s: float = 30.0
+    stop_timeout_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--tp", self.tp, 1, MAX_TP)
+        _check("--lanes", self.num_lanes, 1, MAX_LANES)
+        _check("--max-step-tokens", self.max_step_tokens, self.num_lanes, 1 << 16)
+        _check("--load-timeout", self.load_timeout_s, 1, 86400)
+        if self.num_threads is not None:
+            _check("--threads", self.num_threads, 1, 1024)
+        if self.kv_tokens is not None:
+            _check("--kv-tokens", self.kv_tokens, self.block_size, 1 << 31)
+        if self.dtype not in DTYPES:
+            raise StartupFailed(f"--dtype is {self.dtype!r}, allowed is one of {DTYPES}")
+        if self.device not in DEVICES:
+            raise StartupFailed(f"--device is {self.device!r}, allowed is one of {DEVICES}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineSettings:
+    """Bounds of the waiting line and of the streams that are open at once.
+
+    `max_streams` counts requests that were accepted and whose last event has not
+    been taken: it bounds what slow readers can keep in memory.
+    """
+
+    max_waiting: int = 256
+    max_waiting_tokens: int = 1 << 20
+    max_streams: int = 1024
+    retry_after_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--max-waiting", self.max_waiting, 1, 1 << 20)
+        _check("--max-waiting-tokens", self.max_waiting_tokens, 1, 1 << 31)
+        _check("--max-streams", self.max_streams, 1, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """All that `lanehost serve` needs; a port of 0 takes a free one, None opens no HTTP door."""
+
+    ranks: RankGroupSettings
+    line: LineSettings = field(default_factory=LineSettings)
+    model_name: str = ""
+    host: str = "127.0.0.1"
+    port: int = 50051
+    http_port: int | None = 8000
+    reflection: bool = False
+    drain_timeout_s: float = 30.0
+    log_json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--port", self.port, 0, MAX_PORT)
+        if self.http_port is not None:
+            _check("--http-port", self.http_port, 0, MAX_PORT)
+        _check("--drain-timeout", self.drain_timeout_s, 0, 86400)

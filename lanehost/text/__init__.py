@@ -1,0 +1,1 @@
+"""Token ids, chat templates and whole characters."""

@@ -1,0 +1,1 @@
+"""Generated stubs of the public gRPC package lanehost.v1."""

@@ -1,0 +1,1 @@
+"""One file a family, and the registry above them."""

@@ -1,0 +1,151 @@
+"""The words that master and ranks share: what a step will do, and what it gave.
+
+Laws: a plan holds everything that two ranks could see differently, so no rank
+decides anything. Step ids rise by one within an epoch, from 1. A rank that
+applies plans blindly, from an empty state, ends in the same state as its fellows.
+
+This module knows no protobuf, no torch and no clock.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How a lane draws its tokens; `temperature` 0 is greedy, `top_k` None keeps all."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneJoin:
+    """A sequence takes a free lane, with an empty block table and no tokens."""
+
+    lane_id: int
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneGrow:
+    """`block_ids` are appended to the lane's block table."""
+
+    lane_id: int
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A part of a prompt: `token_ids` at positions `start`, `start` + 1 and so on.
+
+    When `draws`, one token is drawn after the last of them: the prompt is complete.
+    """
+
+    lane_id: int
+    start: int
+    token_ids: tuple[int, ...]
+    draws: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """What one step does, in this order: leaves, joins, grows, then chunks and decodes.
+
+    A lane in `decodes` runs the token that it drew last at its next position and
+    draws another. The master may write it before it knows that token: it is taken
+    on the rank itself. A lane is in `chunks` or `decodes` at most once.
+    """
+
+    step_id: int
+    epoch: int
+    leaves: tuple[int, ...] = ()
+    joins: tuple[LaneJoin, ...] = ()
+    grows: tuple[LaneGrow, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
+    decodes: tuple[int, ...] = ()
+    digest: bytes = b""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the step runs."""
+        return sum(len(chunk.token_ids) for chunk in self.chunks) + len(self.decodes)
+
+
+class LaneFault(Enum):
+    """What can go wrong in one lane alone."""
+
+    NAN = "nan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step gave: `drawn` maps a lane to its new token, `failures` a lane to its fault."""
+
+    step_id: int
+    epoch: int
+    drawn: dict[int, int]
+    failures: dict[int, LaneFault]
+    digest: bytes
+    compute_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRefused:
+    """The step was not run: it was refused before any collective of it began."""
+
+    step_id: int
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedRows:
+    """The rows of one lane in one step, as master and rank each resolve them.
+
+    `start` is the first position written, `num_blocks` and `last_block` describe
+    the lane's block table once it has grown.
+    """
+
+    lane_id: int
+    start: int
+    num_tokens: int
+    num_blocks: int
+    last_block: int
+
+
+def rows_digest(step_id: int, epoch: int, rows: Iterable[ResolvedRows]) -> bytes:
+    """Digest of the rows of a step: 16 bytes of BLAKE2b.
+
+    The master writes it into the plan; a rank computes it again from its own lane
+    tables and refuses the step when the two differ.
+    """
+    hasher = blake2b(struct.pack("<QI", step_id, epoch), digest_size=_DIGEST_BYTES)
+    for row in rows:
+        hasher.update(
+            struct.pack(
+                "<5I", row.lane_id, row.start, row.num_tokens, row.num_blocks, row.last_block
+            )
+        )
+    return hasher.digest()
+
+
+def result_digest(plan_digest: bytes, token_ids: Iterable[int], drawn: dict[int, int]) -> bytes:
+    """Digest of what a rank ran and drew: equal on every rank, or the group is out of step.
+
+    `token_ids` are the tokens that were fed, in row order; `drawn` is in any order.
+    """
+    hasher = blake2b(plan_digest, digest_size=_DIGEST_BYTES)
+    for token_id in token_ids:
+        hasher.update(struct.pack("<I", token_id))
+    for lane_id, token_id in sorted(drawn.items()):
+        hasher.update(struct.pack("<II", lane_id, token_id))
+    return hasher.digest()

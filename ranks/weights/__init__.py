@@ -1,0 +1,1 @@
+"""Weights from GGUF files and safetensors folders, this rank's part only."""

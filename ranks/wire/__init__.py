@@ -1,0 +1,1 @@
+"""The wire between master and ranks: generated stubs and their codec."""

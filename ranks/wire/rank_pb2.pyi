@@ -1,0 +1,321 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class LaneFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LANE_FAULT_UNSPECIFIED: _ClassVar[LaneFault]
+    LANE_FAULT_NAN: _ClassVar[LaneFault]
+LANE_FAULT_UNSPECIFIED: LaneFault
+LANE_FAULT_NAN: LaneFault
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    LOAD_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FATAL_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    load_progress: LoadProgress
+    loaded: Loaded
+    ready: Ready
+    result: StepResult
+    refused: StepRefused
+    fatal: Fatal
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("load", "form", "plan", "shutdown")
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    load: Load
+    form: Form
+    plan: StepPlan
+    shutdown: Shutdown
+    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("rank", "world_size", "pid", "build", "token")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    world_size: int
+    pid: int
+    build: str
+    token: str
+    def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., pid: _Optional[int] = ..., build: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("model_path", "dtype", "device", "num_threads")
+    MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
+    model_path: str
+    dtype: str
+    device: str
+    num_threads: int
+    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ...) -> None: ...
+
+class LoadProgress(_message.Message):
+    __slots__ = ("done_bytes", "total_bytes")
+    DONE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    done_bytes: int
+    total_bytes: int
+    def __init__(self, done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class Loaded(_message.Message):
+    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective")
+    WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GEOMETRY_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    KV_BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVE_FIELD_NUMBER: _ClassVar[int]
+    weights_digest: str
+    config_digest: str
+    geometry: str
+    vocab_size: int
+    context_length: int
+    kv_bytes_per_block: int
+    free_bytes: int
+    dtype: str
+    device: str
+    collective: str
+    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ...) -> None: ...
+
+class Form(_message.Message):
+    __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_LANES_FIELD_NUMBER: _ClassVar[int]
+    MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    num_blocks: int
+    block_size: int
+    num_lanes: int
+    max_step_tokens: int
+    collective_timeout_s: float
+    def __init__(self, epoch: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., collective_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class Draw(_message.Message):
+    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class LaneJoin(_message.Message):
+    __slots__ = ("lane_id", "draw")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAW_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    draw: Draw
+    def __init__(self, lane_id: _Optional[int] = ..., draw: _Optional[_Union[Draw, _Mapping]] = ...) -> None: ...
+
+class LaneGrow(_message.Message):
+    __slots__ = ("lane_id", "block_ids")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    block_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lane_id: _Optional[int] = ..., block_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("lane_id", "start", "token_ids", "draws")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    start: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    draws: bool
+    def __init__(self, lane_id: _Optional[int] = ..., start: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., draws: bool = ...) -> None: ...
+
+class StepPlan(_message.Message):
+    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
+    GROWS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    DECODES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    epoch: int
+    leaves: _containers.RepeatedScalarFieldContainer[int]
+    joins: _containers.RepeatedCompositeFieldContainer[LaneJoin]
+    grows: _containers.RepeatedCompositeFieldContainer[LaneGrow]
+    chunks: _containers.RepeatedCompositeFieldContainer[Chunk]
+    decodes: _containers.RepeatedScalarFieldContainer[int]
+    digest: bytes
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Drawn(_message.Message):
+    __slots__ = ("lane_id", "token_id")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    token_id: int
+    def __init__(self, lane_id: _Optional[int] = ..., token_id: _Optional[int] = ...) -> None: ...
+
+class LaneFailure(_message.Message):
+    __slots__ = ("lane_id", "fault")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    fault: LaneFault
+    def __init__(self, lane_id: _Optional[int] = ..., fault: _Optional[_Union[LaneFault, str]] = ...) -> None: ...
+
+class StepResult(_message.Message):
+    __slots__ = ("step_id", "epoch", "drawn", "failures", "digest", "compute_ns")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DRAWN_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_NS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    epoch: int
+    drawn: _containers.RepeatedCompositeFieldContainer[Drawn]
+    failures: _containers.RepeatedCompositeFieldContainer[LaneFailure]
+    digest: bytes
+    compute_ns: int
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ...) -> None: ...
+
+class StepRefused(_message.Message):
+    __slots__ = ("step_id", "epoch", "reason")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    epoch: int
+    reason: str
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Fatal(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    def __init__(self, message: _Optional[str] = ...) -> None: ...
+
+class Shutdown(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class StoreSetRequest(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: bytes
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class StoreSetResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StoreGetRequest(_message.Message):
+    __slots__ = ("key", "timeout_s")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    timeout_s: float
+    def __init__(self, key: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class StoreGetResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
+
+class StoreAddRequest(_message.Message):
+    __slots__ = ("key", "amount")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    amount: int
+    def __init__(self, key: _Optional[str] = ..., amount: _Optional[int] = ...) -> None: ...
+
+class StoreAddResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: int
+    def __init__(self, value: _Optional[int] = ...) -> None: ...
+
+class StoreCompareSetRequest(_message.Message):
+    __slots__ = ("key", "expected", "desired")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    expected: bytes
+    desired: bytes
+    def __init__(self, key: _Optional[str] = ..., expected: _Optional[bytes] = ..., desired: _Optional[bytes] = ...) -> None: ...
+
+class StoreCompareSetResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bytes
+    def __init__(self, value: _Optional[bytes] = ...) -> None: ...
+
+class StoreCheckRequest(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StoreCheckResponse(_message.Message):
+    __slots__ = ("present",)
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    present: bool
+    def __init__(self, present: bool = ...) -> None: ...
+
+class StoreDeleteRequest(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ...) -> None: ...
+
+class StoreDeleteResponse(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: bool
+    def __init__(self, removed: bool = ...) -> None: ...
