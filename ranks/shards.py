@@ -1,0 +1,93 @@
+"""The cut of a model into virtual shards, and what ranks say to each other in a step.
+
+Laws: the cut belongs to the model, not to the world. A row-parallel product is
+computed per virtual shard and the shards' results are added in shard order, so one
+rank that holds both shards and two ranks that hold one each give the same bits (ADR 2).
+
+This module knows no process group: `ranks.process_group` has the real `Collective`.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from ranks.errors import BadCheckpoint
+
+MAX_SHARDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """Which virtual shards of the model this rank holds."""
+
+    rank: int
+    world_size: int
+    held: tuple[int, ...]
+    num_shards: int
+
+
+def cut_shards(num_kv_heads: int, *, rank: int, world_size: int) -> Shards:
+    """Cut a model with `num_kv_heads` KV groups for one rank of the world.
+
+    Raises:
+        BadCheckpoint: The model has fewer KV heads than the world has ranks.
+        ValueError: The world is larger than the number of virtual shards.
+    """
+    if not 1 <= world_size <= MAX_SHARDS or not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size}, the limit is {MAX_SHARDS} ranks")
+    num_shards = min(MAX_SHARDS, num_kv_heads)
+    if world_size > num_shards:
+        raise BadCheckpoint(
+            f"num_kv_heads is {num_kv_heads}: the model cannot be cut for {world_size} ranks, "
+            f"each needs at least one KV head"
+        )
+    held = tuple(range(num_shards)) if world_size == 1 else (rank,)
+    return Shards(rank=rank, world_size=world_size, held=held, num_shards=num_shards)
+
+
+def cut_evenly(total: int, num_parts: int, *, multiple: int = 1) -> tuple[range, ...]:
+    """Cut `total` units into `num_parts` runs; cuts lie on a `multiple` where that leaves no run empty.
+
+    The first runs are the longer ones.
+    """
+    units = -(-total // multiple)
+    if units < num_parts:
+        units, multiple = total, 1
+    ends = [min(total, -(-units * part // num_parts) * multiple) for part in range(num_parts + 1)]
+    return tuple(range(ends[part], ends[part + 1]) for part in range(num_parts))
+
+
+class Collective(Protocol):
+    """What the ranks of a group do together within a step."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum over all ranks; may write into `tensor`."""
+        ...
+
+    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Join the last dimension over ranks, in rank order, on the leader; None elsewhere.
+
+        The width of the last dimension may differ from rank to rank.
+        """
+        ...
+
+    def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the leader's `ids`, int64 [n], on every rank."""
+        ...
+
+
+class NoCollective:
+    """The collective of a world of one rank."""
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return `tensor` as it is."""
+        return tensor
+
+    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return `tensor` as it is."""
+        return tensor
+
+    def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return `ids` as they are."""
+        return ids
