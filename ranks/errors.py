@@ -4,6 +4,9 @@ RankError
 ├── BadCheckpoint      the model's files cannot be used; the message names the file and the field
 ├── StepMismatch       a plan does not fit this rank's state; the step is refused, nothing was run
 ├── OutOfRoom          the KV pool that the master asked for does not fit
+├── BadDevice          the device or the number of ranks cannot be had on this machine
+├── BadMessage         bytes on the wire that are no message of ours; the message names the field
+├── RendezvousFailed   the rendezvous store did not give what the process group needs
 └── MasterLost         the stream to the master ended
 """
 
@@ -22,6 +25,18 @@ class StepMismatch(RankError):
 
 class OutOfRoom(RankError):
     """The KV pool that the master asked for does not fit on this rank."""
+
+
+class BadDevice(RankError):
+    """The device that the master asked for cannot be had on this machine."""
+
+
+class BadMessage(RankError):
+    """Bytes on the wire that are no message of ours, or one that breaks its own rules."""
+
+
+class RendezvousFailed(RankError):
+    """The rendezvous store of the master did not give what the process group needs."""
 
 
 class MasterLost(RankError):

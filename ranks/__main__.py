@@ -1,0 +1,79 @@
+"""`python -m ranks`: one rank process. The master starts it; people do not."""
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+
+import structlog
+
+from ranks.guard import stand_guard
+from ranks.settings import TOKEN_VARIABLE, RankSettings
+
+
+def main() -> int:
+    """Read argv and the environment, stand guard, live; returns the exit code."""
+    settings = parse_settings(sys.argv[1:], token=os.environ.get(TOKEN_VARIABLE, ""))
+    stand_guard(settings.death_fd)
+    log_to_stderr(settings.rank)
+    # Late, because torch takes seconds to load and the guard must hold before that.
+    from ranks.link import open_channel  # noqa: PLC0415
+    from ranks.session import live  # noqa: PLC0415
+    from ranks.worker import ModelWorker  # noqa: PLC0415
+
+    with open_channel(settings.master) as channel:
+        return live(settings, ModelWorker(settings, channel), channel, build=build_version())
+
+
+def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
+    """Parse the arguments; a wrong one ends the process with its name, as argparse does."""
+    parser = argparse.ArgumentParser(prog="python -m ranks", description=__doc__)
+    parser.add_argument("--master", required=True, metavar="HOST:PORT")
+    parser.add_argument("--rank", required=True, type=int)
+    parser.add_argument("--world-size", required=True, type=int)
+    parser.add_argument("--death-fd", required=True, type=int)
+    args = parser.parse_args(argv)
+    try:
+        return RankSettings(
+            master=args.master,
+            rank=args.rank,
+            world_size=args.world_size,
+            death_fd=args.death_fd,
+            token=token,
+        )
+    except ValueError as err:
+        parser.error(str(err))
+
+
+def build_version() -> str:
+    """Version of the package that this rank runs; the master refuses any other than its own."""
+    return importlib.metadata.version("lanehost")
+
+
+def log_to_stderr(rank: int) -> None:
+    """Send every event to standard error as one line that carries the rank's number."""
+
+    def add_rank(
+        _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        event["rank"] = rank
+        return event
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            add_rank,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(
+                key_order=["timestamp", "level", "event", "rank"], drop_missing=True
+            ),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""The lanes of a rank, and how one plan changes them; pure.
+
+Laws: a plan is checked as a whole before anything of it is run, so that no collective
+begins that a fellow rank would refuse; a refused plan changes nothing; what two ranks
+hold after the same plans is the same.
+
+A lane's state is immutable: a plan makes new states beside the old ones, and the
+executor takes them over when the step has been run.
+"""
+
+from dataclasses import dataclass, replace
+
+from ranks.errors import StepMismatch
+from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a plan is checked against."""
+
+    epoch: int
+    num_lanes: int
+    num_blocks: int
+    block_size: int
+    max_step_tokens: int
+    vocab_size: int
+    context_length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One occupied lane.
+
+    `num_tokens` positions are written; `last_drawn` is the token that a decode feeds,
+    None until one was drawn.
+    """
+
+    draw: Draw
+    block_table: tuple[int, ...] = ()
+    num_tokens: int = 0
+    last_drawn: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What one lane runs in one step: `token_ids` at positions from `start` on."""
+
+    lane_id: int
+    start: int
+    token_ids: tuple[int, ...]
+    block_table: tuple[int, ...]
+    draw: Draw
+    draws: bool
+
+    @property
+    def end(self) -> int:
+        """The position after the last: the one that a drawn token will take."""
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedStep:
+    """A plan that fits: its rows in order, and the lanes as they are once it has run."""
+
+    plan: StepPlan
+    rows: tuple[Rows, ...]
+    lanes: dict[int, Lane]
+
+
+class LaneTable:
+    """All lanes of this rank."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start with every lane free."""
+        self._limits = limits
+        self._lanes: dict[int, Lane] = {}
+        self._last_step_id = 0
+
+    @property
+    def lanes(self) -> dict[int, Lane]:
+        """The occupied lanes, a copy."""
+        return dict(self._lanes)
+
+    def check(self, plan: StepPlan) -> CheckedStep:
+        """Check a plan as a whole; changes nothing but the last step id.
+
+        The id of a refused step is spent: the next plan carries the next id. An id out
+        of order spends nothing.
+
+        Raises:
+            StepMismatch: The plan does not fit; the message names what and both values.
+        """
+        if plan.epoch != self._limits.epoch:
+            raise StepMismatch(f"epoch is {plan.epoch}, this rank is in {self._limits.epoch}")
+        if plan.step_id != self._last_step_id + 1:
+            raise StepMismatch(f"step is {plan.step_id}, the last was {self._last_step_id}")
+        self._last_step_id = plan.step_id
+        staged = _StagedStep(self._limits, dict(self._lanes))
+        staged.move_lanes(plan)
+        rows = (*map(staged.run_chunk, plan.chunks), *map(staged.run_decode, plan.decodes))
+        self._check_whole(plan, rows)
+        return CheckedStep(plan=plan, rows=rows, lanes=staged.lanes)
+
+    def commit(self, step: CheckedStep, drawn: dict[int, int]) -> None:
+        """Take over the lanes of a step that has run; `drawn` maps a lane to its new token."""
+        for lane_id, token_id in drawn.items():
+            step.lanes[lane_id] = replace(step.lanes[lane_id], last_drawn=token_id)
+        self._lanes = step.lanes
+
+    def _check_whole(self, plan: StepPlan, rows: tuple[Rows, ...]) -> None:
+        if plan.num_tokens > self._limits.max_step_tokens:
+            raise StepMismatch(
+                f"the step has {plan.num_tokens} tokens, limit {self._limits.max_step_tokens}"
+            )
+        lane_ids = [row.lane_id for row in rows]
+        if len(set(lane_ids)) != len(lane_ids):
+            raise StepMismatch(f"a lane is there twice in the rows of lanes {lane_ids}")
+        digest = rows_digest(plan.step_id, plan.epoch, map(_resolved, rows))
+        if digest != plan.digest:
+            raise StepMismatch(
+                f"the rows' digest is {digest.hex()}, the plan has {plan.digest.hex()}"
+            )
+
+
+class _StagedStep:
+    """The lanes as a plan changes them, beside those that hold."""
+
+    def __init__(self, limits: Limits, lanes: dict[int, Lane]) -> None:
+        self._limits = limits
+        self.lanes = lanes
+
+    def move_lanes(self, plan: StepPlan) -> None:
+        """Apply leaves, joins, grows."""
+        for lane_id in plan.leaves:
+            self._occupied(lane_id)
+            del self.lanes[lane_id]
+        for join in plan.joins:
+            self._join(join)
+        for grow in plan.grows:
+            self._grow(grow)
+
+    def run_chunk(self, chunk: Chunk) -> Rows:
+        """Write a part of a prompt."""
+        lane = self._occupied(chunk.lane_id)
+        if chunk.start != lane.num_tokens:
+            raise StepMismatch(
+                f"lane {chunk.lane_id} starts at {chunk.start}, it is at {lane.num_tokens}"
+            )
+        if not chunk.token_ids:
+            raise StepMismatch(f"lane {chunk.lane_id} has a chunk of no tokens")
+        if lane.last_drawn is not None:
+            raise StepMismatch(f"lane {chunk.lane_id} has drawn, no chunk may follow")
+        for token_id in chunk.token_ids:
+            if not 0 <= token_id < self._limits.vocab_size:
+                raise StepMismatch(
+                    f"lane {chunk.lane_id} has token id {token_id}, "
+                    f"the vocabulary has {self._limits.vocab_size}"
+                )
+        return self._run(chunk.lane_id, lane, chunk.token_ids, draws=chunk.draws)
+
+    def run_decode(self, lane_id: int) -> Rows:
+        """Feed the token that the lane drew last."""
+        lane = self._occupied(lane_id)
+        if lane.last_drawn is None:
+            raise StepMismatch(f"lane {lane_id} has drawn no token to go on from")
+        return self._run(lane_id, lane, (lane.last_drawn,), draws=True)
+
+    def _run(self, lane_id: int, lane: Lane, token_ids: tuple[int, ...], *, draws: bool) -> Rows:
+        rows = Rows(
+            lane_id=lane_id,
+            start=lane.num_tokens,
+            token_ids=token_ids,
+            block_table=lane.block_table,
+            draw=lane.draw,
+            draws=draws,
+        )
+        room = min(len(lane.block_table) * self._limits.block_size, self._limits.context_length)
+        if rows.end > room:
+            raise StepMismatch(
+                f"lane {lane_id} would hold {rows.end} tokens, it has room for {room}"
+            )
+        self.lanes[lane_id] = replace(lane, num_tokens=rows.end)
+        return rows
+
+    def _join(self, join: LaneJoin) -> None:
+        if not 0 <= join.lane_id < self._limits.num_lanes:
+            raise StepMismatch(
+                f"lane {join.lane_id} joins, there are lanes 0 to {self._limits.num_lanes - 1}"
+            )
+        if join.lane_id in self.lanes:
+            raise StepMismatch(f"lane {join.lane_id} joins, it is occupied")
+        self.lanes[join.lane_id] = Lane(draw=join.draw)
+
+    def _grow(self, grow: LaneGrow) -> None:
+        lane = self._occupied(grow.lane_id)
+        table = lane.block_table + grow.block_ids
+        for block_id in grow.block_ids:
+            if not 0 <= block_id < self._limits.num_blocks:
+                raise StepMismatch(
+                    f"lane {grow.lane_id} gets block {block_id}, "
+                    f"there are blocks 0 to {self._limits.num_blocks - 1}"
+                )
+        if len(set(table)) != len(table):
+            raise StepMismatch(f"lane {grow.lane_id} gets a block that it has: {table}")
+        self.lanes[grow.lane_id] = replace(lane, block_table=table)
+
+    def _occupied(self, lane_id: int) -> Lane:
+        lane = self.lanes.get(lane_id)
+        if lane is None:
+            raise StepMismatch(f"lane {lane_id} is free")
+        return lane
+
+
+def _resolved(rows: Rows) -> ResolvedRows:
+    return ResolvedRows(
+        lane_id=rows.lane_id,
+        start=rows.start,
+        num_tokens=len(rows.token_ids),
+        num_blocks=len(rows.block_table),
+        last_block=rows.block_table[-1],
+    )

@@ -1,0 +1,117 @@
+"""The rank's end of its one stream to the master.
+
+Laws: messages go out in the order in which they were sent; nothing is lost silently:
+when the stream ends, `receive` raises `MasterLost` with the reason, after all that
+came before it. Both queues are bounded: a rank that lags makes gRPC push back.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import grpc
+import structlog
+
+from ranks.errors import BadMessage, MasterLost
+from ranks.wire.codec import decode_master_message, encode_rank_message
+from ranks.wire.messages import MAX_MESSAGE_BYTES, SERVICE_NAME, MasterMessage, RankMessage
+
+log = structlog.get_logger()
+
+_CONNECT = f"/{SERVICE_NAME}/Connect"
+_MAX_QUEUED = 256
+_DIAL_TIMEOUT_S = 20.0
+_SEND_TIMEOUT_S = 30.0
+_LAST_WORDS_TIMEOUT_S = 2.0
+
+
+def open_channel(master: str) -> grpc.Channel:
+    """Open a channel to the master at HOST:PORT, without encryption: the address is loopback."""
+    return grpc.insecure_channel(
+        master,
+        options=[
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            # A proxy of the environment must never stand between a rank and its master.
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+
+
+class MasterLink:
+    """The stream; a context manager that says its last words and closes."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        """Take a channel that the caller closes."""
+        self._channel = channel
+        self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
+        self._incoming: queue.Queue[MasterMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
+        self._receiver = threading.Thread(target=self._receive_all, name="link", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Dial; raises MasterLost when nobody answers."""
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=_DIAL_TIMEOUT_S)
+        except grpc.FutureTimeoutError as err:
+            raise MasterLost(f"no answer from the master within {_DIAL_TIMEOUT_S} s") from err
+        self._receiver.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the stream after all that was sent; waits a bounded time for the master to see it."""
+        with contextlib.suppress(queue.Full):
+            self._outgoing.put(None, timeout=_LAST_WORDS_TIMEOUT_S)
+        self._receiver.join(timeout=_LAST_WORDS_TIMEOUT_S)
+
+    def send(self, message: RankMessage) -> None:
+        """Queue a message.
+
+        Raises:
+            MasterLost: The master has taken nothing for a long while.
+        """
+        try:
+            self._outgoing.put(encode_rank_message(message), timeout=_SEND_TIMEOUT_S)
+        except queue.Full as err:
+            raise MasterLost(f"the master took nothing for {_SEND_TIMEOUT_S} s") from err
+
+    def receive(self) -> MasterMessage:
+        """Wait for the next message.
+
+        Raises:
+            MasterLost: The stream ended; every later call raises it as well.
+        """
+        message = self._incoming.get()
+        if isinstance(message, MasterLost):
+            self._incoming.put(message)
+            raise message
+        return message
+
+    def _receive_all(self) -> None:
+        connect: grpc.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(
+            _CONNECT
+        )
+        call = connect(self._requests())
+        try:
+            for payload in call:
+                self._incoming.put(decode_master_message(payload))
+            end = MasterLost("the master closed the stream")
+        except grpc.RpcError as err:
+            end = MasterLost(f"{err.code().name}: {err.details()}")
+        except BadMessage as err:
+            call.cancel()
+            end = MasterLost(f"the master sent {err}")
+        log.debug("stream_ended", reason=str(end))
+        self._incoming.put(end)
+
+    def _requests(self) -> Iterator[bytes]:
+        # gRPC reads this from a thread of its own; None ends our half of the stream.
+        while (payload := self._outgoing.get()) is not None:
+            yield payload

@@ -1,0 +1,42 @@
+"""What a rank process is told at its start; the rest comes over the stream, in `Load` and `Form`.
+
+Only `__main__` reads argv and the environment; it builds `RankSettings`.
+"""
+
+from dataclasses import dataclass, field
+
+MAX_WORLD_SIZE = 64
+TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """Whom to dial, and who dials.
+
+    `master` is HOST:PORT, `death_fd` the read end of the death pipe, `token` the secret
+    that the master gave; it is kept out of the repr, so that no log shows it.
+    """
+
+    master: str
+    rank: int
+    world_size: int
+    death_fd: int
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ValueError: Names the setting, its value and the limit.
+        """
+        if not 1 <= self.world_size <= MAX_WORLD_SIZE:
+            raise ValueError(f"--world-size is {self.world_size}, allowed is 1 to {MAX_WORLD_SIZE}")
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"--rank is {self.rank}, allowed is 0 to {self.world_size - 1}")
+        host, _, port = self.master.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"--master is {self.master!r}, it must be HOST:PORT")
+        if self.death_fd < 0:
+            raise ValueError(f"--death-fd is {self.death_fd}, the least is 0")
+        if not self.token:
+            raise ValueError(f"{TOKEN_VARIABLE} is not set")

@@ -1,0 +1,102 @@
+"""What a rank and its master say to each other, as plain data; `codec` puts it on the wire.
+
+A rank says Hello, LoadProgress, Loaded, Ready, then one StepResult or StepRefused for
+each plan; Fatal at any time. The master says Load, Form, then plans; Shutdown at any time.
+"""
+
+from dataclasses import dataclass
+
+from ranks.plan import StepPlan, StepRefused, StepResult
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+STORE_METADATA_KEY = "lanehost-rank-token"
+SERVICE_NAME = "lanehost.rank.v1.RankService"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Who dials; `build` is the version of the package, `token` the master's secret."""
+
+    rank: int
+    world_size: int
+    pid: int
+    build: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to load; `num_threads` None lets the rank choose.
+
+    `block_size` is in positions: the rank answers with the bytes of such a block.
+    """
+
+    model_path: str
+    dtype: str
+    device: str
+    num_threads: int | None
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far loading is."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a rank has loaded, and what it still has room for.
+
+    `kv_bytes_per_block` is for blocks of the `block_size` of `Load`.
+    """
+
+    weights_digest: str
+    config_digest: str
+    geometry: str
+    vocab_size: int
+    context_length: int
+    kv_bytes_per_block: int
+    free_bytes: int
+    dtype: str
+    device: str
+    collective: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """All ranks agree: form the group; the numbers are the same on every rank."""
+
+    epoch: int
+    num_blocks: int
+    block_size: int
+    num_lanes: int
+    max_step_tokens: int
+    collective_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The group is formed; plans may come."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fatal:
+    """The rank cannot go on and will exit."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown:
+    """End now; `reason` is for the log."""
+
+    reason: str
+
+
+RankMessage = Hello | LoadProgress | Loaded | Ready | StepResult | StepRefused | Fatal
+MasterMessage = Load | Form | StepPlan | Shutdown

@@ -1,0 +1,127 @@
+"""What computes on a rank: loads its part of the model, forms the group, runs plans."""
+
+import time
+from pathlib import Path
+
+import grpc
+import structlog
+import torch
+
+from ranks.device import choose_device, choose_num_threads, free_bytes
+from ranks.errors import OutOfRoom, RankError
+from ranks.executor import Executor
+from ranks.lane_table import Limits
+from ranks.models.registry import CausalLM, choose_dtype, load_model, open_checkpoint
+from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.process_group import Group, collective_name, form_group
+from ranks.session import OnProgress
+from ranks.settings import RankSettings
+from ranks.shards import cut_shards
+from ranks.store import MasterStore
+from ranks.wire.messages import Form, Load, Loaded
+
+log = structlog.get_logger()
+
+
+class ModelWorker:
+    """A rank that runs a real model."""
+
+    def __init__(self, settings: RankSettings, channel: grpc.Channel) -> None:
+        """Take the channel to the master, for the rendezvous; the caller closes it."""
+        self._settings = settings
+        self._channel = channel
+        self._model: CausalLM | None = None
+        self._group: Group | None = None
+        self._executor: Executor | None = None
+
+    def load(self, order: Load, on_progress: OnProgress) -> Loaded:
+        """Load this rank's part of the model.
+
+        Raises:
+            BadCheckpoint: The files cannot be used.
+            BadDevice: The device cannot be had.
+        """
+        rank, world_size = self._settings.rank, self._settings.world_size
+        device = choose_device(order.device, rank=rank, world_size=world_size)
+        num_threads = choose_num_threads(order.num_threads, world_size=world_size)
+        torch.set_num_threads(num_threads)
+        checkpoint = open_checkpoint(Path(order.model_path))
+        config = checkpoint.config
+        self._model = load_model(
+            checkpoint,
+            shards=cut_shards(config.num_kv_heads, rank=rank, world_size=world_size),
+            device=device,
+            dtype=choose_dtype(order.dtype, device),
+            on_progress=on_progress,
+        )
+        log.info("model_loaded", geometry=self._model.geometry, num_threads=num_threads)
+        return Loaded(
+            weights_digest=checkpoint.weights_digest(),
+            config_digest=checkpoint.config_digest(),
+            geometry=self._model.geometry,
+            vocab_size=config.vocab_size,
+            context_length=config.context_length,
+            kv_bytes_per_block=self._model.kv_bytes_per_block(order.block_size),
+            free_bytes=free_bytes(device, world_size=world_size),
+            dtype=str(self._model.dtype).removeprefix("torch."),
+            device=device.type,
+            collective=collective_name(device, world_size),
+        )
+
+    def form(self, order: Form) -> None:
+        """Make the KV pool and meet the other ranks.
+
+        Raises:
+            OutOfRoom: The pool does not fit.
+            RankError: The ranks did not meet in time.
+        """
+        model = self._model
+        if model is None:
+            raise RankError("Form came before Load")
+        needed = model.kv_bytes_per_block(order.block_size) * order.num_blocks
+        free = free_bytes(model.device, world_size=self._settings.world_size)
+        if needed > free:
+            raise OutOfRoom(f"the KV pool needs {needed} bytes, {free} are free")
+        kv = model.new_kv_store(order.num_blocks, order.block_size)
+        store = MasterStore(
+            self._channel, token=self._settings.token, timeout_s=order.collective_timeout_s
+        )
+        self._group = form_group(
+            store,
+            epoch=order.epoch,
+            rank=self._settings.rank,
+            world_size=self._settings.world_size,
+            device=model.device,
+            timeout_s=order.collective_timeout_s,
+        )
+        self._executor = Executor(
+            model=model,
+            kv=kv,
+            collective=self._group,
+            limits=_limits(order, model),
+            clock_ns=time.perf_counter_ns,
+        )
+
+    def run(self, plan: StepPlan) -> StepResult | StepRefused:
+        """Run one plan, or refuse it unchanged."""
+        if self._executor is None:
+            raise RankError("a plan came before Form")
+        with torch.inference_mode():
+            return self._executor.run(plan)
+
+    def close(self) -> None:
+        """Leave the group, if there is one."""
+        if self._group is not None:
+            self._group.leave()
+
+
+def _limits(order: Form, model: CausalLM) -> Limits:
+    return Limits(
+        epoch=order.epoch,
+        num_lanes=order.num_lanes,
+        num_blocks=order.num_blocks,
+        block_size=order.block_size,
+        max_step_tokens=order.max_step_tokens,
+        vocab_size=model.config.vocab_size,
+        context_length=model.config.context_length,
+    )
