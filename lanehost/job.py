@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lanehost.errors import LanehostError
+from ranks.plan import Draw
 
 
 class Role(Enum):
@@ -155,3 +156,24 @@ class Failed:
 
 
 Event = Accepted | Prefilled | Tokens | Finished | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request that the door accepted; nothing of it is checked again.
+
+    `arrived_s` and `deadline_s` are on the master's monotonic clock.
+    """
+
+    job_id: str
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    draw: Draw
+    arrived_s: float
+    deadline_s: float | None = None
+    label: str = ""
+
+    @property
+    def num_tokens(self) -> int:
+        """The most tokens that the sequence can have, prompt and reply."""
+        return len(self.prompt_ids) + self.max_tokens

@@ -1,0 +1,1 @@
+"""Off the waiting line and onto a lane; pure."""

@@ -1,0 +1,191 @@
+"""The one door behind both doors: accept or refuse, prepare, and stand in the line.
+
+Laws: a refusal is typed, at once, and disturbs nobody; a place in the line is held
+before any work is done for a request; the cancel of a client, its deadline and its
+leaving take one path into the engine's inbox.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+from lanehost.admission.line import Line
+from lanehost.door.accept import (
+    accept_length,
+    accept_sampling,
+    check_label,
+    check_prompt_ids,
+)
+from lanehost.door.model_card import ModelCard
+from lanehost.door.prepare import Preparer
+from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Inbox
+from lanehost.engine.reply import Reply
+from lanehost.engine.stops import StopRules, check_stop
+from lanehost.engine.stream import JobStream
+from lanehost.engine.ticket import Ticket
+from lanehost.errors import DeadlinePassed, Draining, InvalidRequest, Overloaded
+from lanehost.job import Accepted, ChatPrompt, Job, Request, TextPrompt
+from lanehost.settings import LineSettings
+from lanehost.text.model_text import ModelText
+
+_MAX_SEED_BITS = 63
+
+
+class AdmissionDoor:
+    """Turns requests into jobs in the line; gRPC and HTTP both come through here."""
+
+    def __init__(
+        self,
+        *,
+        card: ModelCard,
+        text: ModelText,
+        line: Line,
+        inbox: Inbox,
+        settings: LineSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        """Open the door.
+
+        Args:
+            card: The model's limits and defaults.
+            text: Its tokenizer and template.
+            line: Where accepted jobs wait.
+            inbox: How the engine is told.
+            settings: Bounds on open streams.
+            clock: Seconds that only rise, the engine's clock.
+        """
+        self._card = card
+        self._text = text
+        self._line = line
+        self._inbox = inbox
+        self._settings = settings
+        self._clock = clock
+        self._preparer = Preparer(text, card=card)
+        self._num_open_streams = 0
+        self._num_jobs = 0
+        # Ids of two runs of the server differ, so a stale id of a client can never hit.
+        self._run_id = secrets.token_hex(4)
+        self._is_open = True
+
+    def __repr__(self) -> str:
+        return f"<AdmissionDoor open={self._is_open} streams={self._num_open_streams}>"
+
+    def close(self) -> None:
+        """Take no more requests; those accepted go on."""
+        self._is_open = False
+
+    def model_card(self) -> ModelCard:
+        """Describe the model, its limits and defaults."""
+        return self._card
+
+    def is_serving(self) -> bool:
+        """Say whether a request sent now would be run."""
+        return self._is_open
+
+    async def submit(self, request: Request) -> JobStream:
+        """Put a request into the line.
+
+        Raises:
+            LanehostError: the refusal; its class says who must act.
+        """
+        arrived_s = self._clock()
+        check_label(request.label)
+        check_stop(request.stop, self._card.vocab_size)
+        draw = accept_sampling(
+            request.sampling,
+            vocab_size=self._card.vocab_size,
+            fresh_seed=secrets.randbits(_MAX_SEED_BITS),
+        )
+        deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
+        self._hold_place()
+        try:
+            prompt_ids = await self._preparer.prompt_ids(request.prompt)
+            check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
+            max_tokens = accept_length(len(prompt_ids), request.max_tokens, card=self._card)
+            if deadline_s is not None and self._clock() >= deadline_s:
+                raise DeadlinePassed("admission")  # noqa: TRY301 - one place gives the place back
+            self._check_open()
+        except BaseException:
+            self._line.withdraw()
+            self._num_open_streams -= 1
+            raise
+        self._num_jobs += 1
+        job = Job(
+            job_id=f"{self._run_id}-{self._num_jobs}",
+            prompt_ids=prompt_ids,
+            max_tokens=max_tokens,
+            draw=draw,
+            arrived_s=arrived_s,
+            deadline_s=deadline_s,
+            label=request.label,
+        )
+        return self._enter_line(job, request)
+
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+        """Return the ids that `submit` would run.
+
+        Raises:
+            InvalidRequest: the prompt is empty, or the template refuses it.
+            DoesNotFit: the text is too long however it is tokenized.
+        """
+        prompt_ids = await self._preparer.prompt_ids(prompt)
+        check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
+        return list(prompt_ids)
+
+    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+        """Return the text of the ids.
+
+        Raises:
+            InvalidRequest: there are more than the context holds, or one is unknown.
+        """
+        limit = self._card.context_length
+        if len(token_ids) > limit:
+            raise InvalidRequest("token_ids", f"has {len(token_ids)} ids, limit {limit}")
+        for token_id in token_ids:
+            if not 0 <= token_id < self._card.vocab_size:
+                message = f"id {token_id}, allowed is 0 to {self._card.vocab_size - 1}"
+                raise InvalidRequest("token_ids", message)
+        return self._text.tokenizer.decode(token_ids, keep_special=keep_special)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise Draining("this server is ending and takes no new requests")
+
+    def _hold_place(self) -> None:
+        self._check_open()
+        limit = self._settings.max_streams
+        if self._num_open_streams >= limit:
+            raise Overloaded(
+                f"{self._num_open_streams} streams are open, limit {limit} (--max-streams)",
+                retry_after_s=self._settings.retry_after_s,
+            )
+        self._line.promise()
+        self._num_open_streams += 1
+
+    def _enter_line(self, job: Job, request: Request) -> JobStream:
+        stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
+        stream.when_closed(self._stream_closed)
+        try:
+            self._line.join(job)
+        except Overloaded:
+            self._num_open_streams -= 1
+            raise
+        if job.deadline_s is not None:
+            timer = asyncio.get_running_loop().call_later(
+                job.deadline_s - self._clock(), self._cancel, CancelCause.DEADLINE, job.job_id
+            )
+            stream.when_closed(timer.cancel)
+        stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
+        reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
+        stream.put(
+            Accepted(job_id=job.job_id, seed=job.draw.seed, prompt_tokens=len(job.prompt_ids))
+        )
+        self._inbox.put(Arrived(Ticket(job=job, reply=reply, stream=stream)))
+        return stream
+
+    def _cancel(self, cause: CancelCause, job_id: str) -> None:
+        self._inbox.put(Cancel(job_id, cause))
+
+    def _stream_closed(self) -> None:
+        self._num_open_streams -= 1

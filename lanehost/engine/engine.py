@@ -1,0 +1,251 @@
+"""The one loop that owns lanes, blocks and the tickets of open jobs.
+
+One turn: take what the inbox brought (arrivals, cancels, results) → settle → admit →
+plan → hand the plan to the ranks. Nothing else is awaited than the inbox. Plan N+1 is
+written while step N is in flight, so the ranks never wait for the master.
+
+Laws: every job that arrives ends in exactly one terminal event; what a step in flight
+still writes is freed when that step has retired, never before.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import assert_never
+
+import structlog
+
+from lanehost.admission.line import Line
+from lanehost.admission.take_job import take_job
+from lanehost.cache.blocks import BlockPool
+from lanehost.engine.backend import Backend
+from lanehost.engine.inbox import (
+    Arrived,
+    Cancel,
+    CancelCause,
+    Command,
+    Drain,
+    GroupLost,
+    Inbox,
+    StepDone,
+    Stop,
+)
+from lanehost.engine.settle import Ending, settle_step
+from lanehost.engine.ticket import Ticket
+from lanehost.errors import Cancelled, DeadlinePassed, LanehostError, RankGroupLost
+from lanehost.job import Failed, Finished
+from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.scheduler import plan_step
+from lanehost.lanes.table import LaneTable
+from ranks.plan import StepPlan, StepRefused, StepResult
+
+log = structlog.get_logger()
+
+MAX_STEPS_IN_FLIGHT = 2
+
+
+class Engine:
+    """Runs jobs off the line through the backend until it is drained or stopped."""
+
+    def __init__(
+        self, backend: Backend, *, line: Line, inbox: Inbox, clock: Callable[[], float]
+    ) -> None:
+        """Begin idle.
+
+        Args:
+            backend: Where plans run.
+            line: The waiting line; the door adds to it, the engine takes.
+            inbox: What others tell the engine.
+            clock: Seconds that only rise.
+        """
+        facts = backend.facts
+        self._backend = backend
+        self._facts = facts
+        self._line = line
+        self._inbox = inbox
+        self._clock = clock
+        self._lanes = LaneTable(facts.num_lanes)
+        self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
+        self._tickets: dict[str, Ticket] = {}
+        self._in_flight: deque[StepPlan] = deque()
+        self._last_step_id = 0
+        self._is_draining = False
+        self._is_stopped = False
+        self._lost: RankGroupLost | None = None
+
+    def __repr__(self) -> str:
+        return f"<Engine {self._lanes!r} {self._blocks!r} {self._line!r}>"
+
+    @property
+    def lanes(self) -> LaneTable:
+        """The lanes, to look at."""
+        return self._lanes
+
+    @property
+    def blocks(self) -> BlockPool:
+        """The block pool, to look at."""
+        return self._blocks
+
+    @property
+    def num_open_jobs(self) -> int:
+        """Jobs that arrived and have not ended."""
+        return len(self._tickets)
+
+    async def run(self) -> None:
+        """Run until drained or stopped.
+
+        Raises:
+            RankGroupLost: the ranks are gone; every open job was told before.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            pump = tasks.create_task(self._pump_outcomes(), name="outcomes")
+            try:
+                while not self._is_done:
+                    for command in await self._inbox.take_all():
+                        self._handle(command)
+                    self._turn()
+            finally:
+                pump.cancel()
+        if self._lost is not None:
+            raise self._lost
+
+    @property
+    def _is_done(self) -> bool:
+        if self._is_stopped or self._lost is not None:
+            return True
+        return self._is_draining and not self._tickets and not self._in_flight
+
+    async def _pump_outcomes(self) -> None:
+        try:
+            while True:
+                self._inbox.put(StepDone(await self._backend.next_outcome()))
+        except RankGroupLost as error:
+            self._inbox.put(GroupLost(error))
+
+    def _handle(self, command: Command) -> None:
+        match command:
+            case Arrived(ticket=ticket):
+                self._arrive(ticket)
+            case Cancel(job_id=job_id, cause=cause):
+                self._cancel(job_id, cause)
+            case StepDone(outcome=outcome):
+                self._retire_step(outcome)
+            case GroupLost(error=error):
+                self._lose(error)
+            case Drain():
+                self._is_draining = True
+            case Stop(error=error):
+                self._end_all(error)
+                self._is_stopped = True
+            case _:
+                assert_never(command)
+
+    def _turn(self) -> None:
+        """Admit and plan as far as lanes, blocks and steps in flight allow."""
+        while (lane := take_job(self._line, self._lanes, self._blocks)) is not None:
+            assert lane.job is not None
+            self._tickets[lane.job.job_id].seated_s = self._clock()
+            log.debug("lane_seated", job_id=lane.job.job_id, lane_id=lane.lane_id)
+        while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
+            plan = plan_step(
+                self._lanes,
+                step_id=self._last_step_id + 1,
+                epoch=self._facts.epoch,
+                max_step_tokens=self._facts.max_step_tokens,
+            )
+            if plan is None:
+                break
+            self._submit(plan)
+
+    def _submit(self, plan: StepPlan) -> None:
+        try:
+            self._backend.submit(plan)
+        except RankGroupLost as error:
+            self._lose(error)
+            return
+        self._lanes.advance(plan)
+        self._last_step_id = plan.step_id
+        self._in_flight.append(plan)
+
+    def _arrive(self, ticket: Ticket) -> None:
+        if self._lost is not None:
+            self._line.take(ticket.job.job_id)
+            ticket.stream.put(Failed(error=self._lost))
+            return
+        self._tickets[ticket.job.job_id] = ticket
+
+    def _cancel(self, job_id: str, cause: CancelCause) -> None:
+        ticket = self._tickets.get(job_id)
+        if ticket is None:
+            return
+        error: LanehostError
+        match cause:
+            case CancelCause.CLIENT:
+                error = Cancelled("cancelled by the client")
+            case CancelCause.DEADLINE:
+                error = DeadlinePassed(ticket.phase)
+            case _:
+                assert_never(cause)
+        self._end(ticket, Failed(error=error))
+
+    def _retire_step(self, outcome: StepResult | StepRefused) -> None:
+        plan = self._in_flight.popleft()
+        assert outcome.step_id == plan.step_id, f"step {outcome.step_id} after {plan.step_id}"
+        if isinstance(outcome, StepRefused):
+            message = f"step {outcome.step_id} was refused: {outcome.reason}"
+            self._lose(RankGroupLost(message, epoch=outcome.epoch, rank=None))
+            return
+        now_s = self._clock()
+        for ending in settle_step(self._lanes, self._tickets, outcome, now_s=now_s):
+            self._finish(ending)
+        for lane in list(self._lanes):
+            self._release_if_retired(lane, retired_step_id=plan.step_id)
+
+    def _finish(self, ending: Ending) -> None:
+        self._end(self._tickets[ending.job_id], ending.event)
+
+    def _end(self, ticket: Ticket, event: Finished | Failed) -> None:
+        """Give a job its one terminal event, and let go of all that it holds."""
+        job_id = ticket.job.job_id
+        del self._tickets[job_id]
+        self._line.take(job_id)
+        lane = self._lanes.find(job_id)
+        if lane is not None:
+            lane.fire(LaneEvent.FINISHED)
+            retired_step_id = (
+                self._in_flight[0].step_id - 1 if self._in_flight else self._last_step_id
+            )
+            self._release_if_retired(lane, retired_step_id=retired_step_id)
+        ticket.stream.put(event)
+        log.info(
+            "job_ended",
+            job_id=job_id,
+            label=ticket.job.label or None,
+            ending=event.reason.value
+            if isinstance(event, Finished)
+            else type(event.error).__name__,
+            prompt_tokens=len(ticket.job.prompt_ids),
+            completion_tokens=ticket.reply.num_tokens,
+            lane_id=None if lane is None else lane.lane_id,
+        )
+        if not self._tickets:
+            log.info(
+                "engine_idle",
+                free_blocks=self._blocks.num_free,
+                num_blocks=self._blocks.num_blocks,
+                draining_lanes=self._lanes.num_lanes - self._lanes.num_free,
+            )
+
+    def _release_if_retired(self, lane: Lane, *, retired_step_id: int) -> None:
+        if lane.state is LaneState.DRAINING and lane.last_step_id <= retired_step_id:
+            self._blocks.give_back(self._lanes.release(lane))
+
+    def _lose(self, error: RankGroupLost) -> None:
+        if self._lost is None:
+            self._lost = error
+            log.error("rank_group_lost", message=str(error), open_jobs=len(self._tickets))
+        self._end_all(error)
+
+    def _end_all(self, error: LanehostError) -> None:
+        for ticket in list(self._tickets.values()):
+            self._end(ticket, Failed(error=error))

@@ -1,0 +1,74 @@
+"""Turn the result of a step into lane moves, events and endings.
+
+Laws: a token that a lane drew after its job had ended is thrown away; a lane's fault,
+or an error in the text of one reply, ends that job alone; first tokens are handed over
+in the same turn in which they came.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from lanehost.engine.ticket import Ticket
+from lanehost.errors import InternalFault, ReplyCorrupt
+from lanehost.job import Failed, Finished, Prefilled, Tokens
+from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.table import LaneTable
+from ranks.plan import StepResult
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A job that this step ended."""
+
+    job_id: str
+    event: Finished | Failed
+
+
+def settle_step(
+    lanes: LaneTable, tickets: Mapping[str, Ticket], result: StepResult, *, now_s: float
+) -> Iterator[Ending]:
+    """Move lanes and hand out tokens; yields the jobs that ended, each once."""
+    for lane_id, fault in result.failures.items():
+        lane = lanes[lane_id]
+        if (ticket := _open_ticket(lane, tickets)) is not None:
+            error = ReplyCorrupt(f"the model's logits are not numbers ({fault.value})")
+            yield Ending(ticket.job.job_id, Failed(error=error))
+    for lane_id, token_id in result.drawn.items():
+        lane = lanes[lane_id]
+        ticket = _open_ticket(lane, tickets)
+        if ticket is None or lane_id in result.failures:
+            continue
+        if lane.state is LaneState.PREFILL:
+            lane.fire(LaneEvent.PREFILLED)
+            ticket.first_token_s = now_s
+            ticket.stream.put(Prefilled(cached_tokens=ticket.num_cached_tokens))
+        ending = _push_token(ticket, token_id, now_s=now_s)
+        if ending is not None:
+            yield Ending(ticket.job.job_id, ending)
+
+
+def _open_ticket(lane: Lane, tickets: Mapping[str, Ticket]) -> Ticket | None:
+    if lane.job is None or lane.state is LaneState.DRAINING:
+        return None
+    return tickets[lane.job.job_id]
+
+
+def _push_token(ticket: Ticket, token_id: int, *, now_s: float) -> Finished | Failed | None:
+    try:
+        step = ticket.reply.push(token_id)
+    except Exception as error:  # noqa: BLE001 - a fault in one reply's text must end that job alone
+        return _internal_fault(ticket, error)
+    ticket.stream.put(Tokens(token_ids=(token_id,), text=step.text))
+    if step.reason is None:
+        return None
+    return ticket.finished(step.reason, step.matched, now_s)
+
+
+def _internal_fault(ticket: Ticket, error: Exception) -> Failed:
+    fault = InternalFault(ticket.job.job_id)
+    log.error("reply_failed", record_id=fault.record_id, exc_info=error)
+    return Failed(error=fault)

@@ -1,0 +1,49 @@
+"""What the engine holds of an open job, from arrival to its terminal event."""
+
+from dataclasses import dataclass
+
+from lanehost.engine.reply import Reply
+from lanehost.engine.stream import JobStream
+from lanehost.job import Finished, FinishReason, Job, Timing, Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class Ticket:
+    """An open job: its reply so far, its reader, and when things happened to it.
+
+    Owned by the engine loop. Times are on the master's monotonic clock; None until
+    they happened.
+    """
+
+    job: Job
+    reply: Reply
+    stream: JobStream
+    seated_s: float | None = None
+    first_token_s: float | None = None
+    num_cached_tokens: int = 0
+
+    @property
+    def phase(self) -> str:
+        """Where the job is: waiting, prefill or decode."""
+        if self.seated_s is None:
+            return "waiting"
+        return "prefill" if self.first_token_s is None else "decode"
+
+    def finished(self, reason: FinishReason, matched: str | int | None, now_s: float) -> Finished:
+        """Make the terminal event of a whole reply."""
+        assert self.seated_s is not None
+        assert self.first_token_s is not None
+        return Finished(
+            reason=reason,
+            matched=matched,
+            usage=Usage(
+                prompt_tokens=len(self.job.prompt_ids),
+                cached_tokens=self.num_cached_tokens,
+                completion_tokens=self.reply.num_tokens,
+            ),
+            timing=Timing(
+                queue_s=self.seated_s - self.job.arrived_s,
+                prefill_s=self.first_token_s - self.seated_s,
+                decode_s=now_s - self.first_token_s,
+            ),
+        )

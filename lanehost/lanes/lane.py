@@ -1,0 +1,110 @@
+"""A lane: a numbered seat that carries one sequence, and its life table.
+
+All moves of a lane are in `TRANSITIONS`. An illegal event raises and changes nothing.
+
+A lane knows two truths. What plans have asked for (`num_planned_tokens`,
+`num_planned_draws`) runs ahead of what results have brought (`state`), because plan
+N+1 is written while step N is in flight. A lane that ends while a later step still
+writes its blocks is DRAINING until that step has retired.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from lanehost.job import Job
+
+
+class LaneState(Enum):
+    """Where a lane is, by the results that have come back."""
+
+    FREE = "free"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    DRAINING = "draining"
+
+
+class LaneEvent(Enum):
+    """What can happen to a lane."""
+
+    SEATED = "seated"
+    PREFILLED = "prefilled"
+    FINISHED = "finished"
+    RELEASED = "released"
+
+
+TRANSITIONS: dict[tuple[LaneState, LaneEvent], LaneState] = {
+    (LaneState.FREE, LaneEvent.SEATED): LaneState.PREFILL,
+    (LaneState.PREFILL, LaneEvent.PREFILLED): LaneState.DECODE,
+    (LaneState.PREFILL, LaneEvent.FINISHED): LaneState.DRAINING,
+    (LaneState.DECODE, LaneEvent.FINISHED): LaneState.DRAINING,
+    (LaneState.DRAINING, LaneEvent.RELEASED): LaneState.FREE,
+}
+
+
+class IllegalLaneEvent(AssertionError):
+    """An event that the table does not allow in this state."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """One seat. Owned and changed by the engine loop alone, through `LaneTable`.
+
+    Attributes:
+        lane_id: The number of the seat.
+        state: Where it is, by the results that have come back.
+        job: Whose sequence it carries; None when free.
+        block_ids: Its block table.
+        num_planned_tokens: Positions that plans so far write.
+        num_planned_draws: Tokens that plans so far draw.
+        last_step_id: The last step that has rows of this lane; 0 when none has.
+        is_announced: The ranks were told of the join.
+        seat_number: Rises with every seating: who sat down first.
+    """
+
+    lane_id: int
+    state: LaneState = LaneState.FREE
+    job: Job | None = None
+    block_ids: tuple[int, ...] = field(default=())
+    num_planned_tokens: int = 0
+    num_planned_draws: int = 0
+    last_step_id: int = 0
+    is_announced: bool = False
+    seat_number: int = 0
+
+    def __repr__(self) -> str:
+        if self.job is None:
+            return f"<Lane {self.lane_id} {self.state.name}>"
+        return (
+            f"<Lane {self.lane_id} {self.state.name} job {self.job.job_id} "
+            f"{self.num_planned_tokens}/{self.job.num_tokens}>"
+        )
+
+    def fire(self, event: LaneEvent) -> None:
+        """Move along the table, or fail loudly and stay put.
+
+        Raises:
+            IllegalLaneEvent: the table has no such move.
+        """
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalLaneEvent(f"{event.name} in {self.state.name}: {self!r}") from None
+
+    @property
+    def wants_prefill(self) -> bool:
+        """Whether some of the prompt is in no plan yet."""
+        return (
+            self.state is LaneState.PREFILL
+            and self.job is not None
+            and self.num_planned_tokens < len(self.job.prompt_ids)
+        )
+
+    @property
+    def wants_decode(self) -> bool:
+        """Whether the prompt is planned whole, and more tokens may be drawn."""
+        return (
+            self.state in (LaneState.PREFILL, LaneState.DECODE)
+            and self.job is not None
+            and self.num_planned_tokens >= len(self.job.prompt_ids)
+            and self.num_planned_draws < self.job.max_tokens
+        )

@@ -1,0 +1,75 @@
+"""Decide what the next step computes.
+
+A pure function of the lanes: no clock, no I/O, no memory of the step before.
+Laws: a plan never exceeds its token budget; a lane is in it at most once; decode
+lanes come first, so a long prompt cannot stall a running stream; prompts fill up in
+the order in which their jobs were seated, so none waits for a later one.
+"""
+
+from collections.abc import Iterable
+
+from lanehost.job import Job
+from lanehost.lanes.lane import Lane
+from lanehost.lanes.table import LaneTable
+from ranks.plan import Chunk, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+
+
+def plan_step(
+    lanes: LaneTable, *, step_id: int, epoch: int, max_step_tokens: int
+) -> StepPlan | None:
+    """Plan one step, or return None when there is nothing to run and nothing to tell."""
+    decoding = [lane for lane in lanes if lane.wants_decode]
+    budget = max_step_tokens - len(decoding)
+    assert budget >= 0, "the step's budget must hold a token of every lane"
+    chunks = _chunks(lanes, budget=budget)
+    if not decoding and not chunks and not lanes.pending_leaves:
+        return None
+    joining = [lanes[chunk.lane_id] for chunk in chunks if not lanes[chunk.lane_id].is_announced]
+    rows = [_rows(lanes[chunk.lane_id], len(chunk.token_ids)) for chunk in chunks]
+    rows += [_rows(lane, 1) for lane in decoding]
+    return StepPlan(
+        step_id=step_id,
+        epoch=epoch,
+        leaves=lanes.pending_leaves,
+        joins=tuple(LaneJoin(lane_id=lane.lane_id, draw=_job_of(lane).draw) for lane in joining),
+        grows=tuple(LaneGrow(lane_id=lane.lane_id, block_ids=lane.block_ids) for lane in joining),
+        chunks=tuple(chunks),
+        decodes=tuple(lane.lane_id for lane in decoding),
+        digest=rows_digest(step_id, epoch, rows),
+    )
+
+
+def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
+    waiting = [lane for lane in lanes if lane.wants_prefill]
+    chunks: list[Chunk] = []
+    for lane in sorted(waiting, key=lambda lane: lane.seat_number):
+        if budget == 0:
+            break
+        prompt_ids = _job_of(lane).prompt_ids
+        start = lane.num_planned_tokens
+        end = min(start + budget, len(prompt_ids))
+        chunks.append(
+            Chunk(
+                lane_id=lane.lane_id,
+                start=start,
+                token_ids=prompt_ids[start:end],
+                draws=end == len(prompt_ids),
+            )
+        )
+        budget -= end - start
+    return chunks
+
+
+def _rows(lane: Lane, num_tokens: int) -> ResolvedRows:
+    return ResolvedRows(
+        lane_id=lane.lane_id,
+        start=lane.num_planned_tokens,
+        num_tokens=num_tokens,
+        num_blocks=len(lane.block_ids),
+        last_block=lane.block_ids[-1],
+    )
+
+
+def _job_of(lane: Lane) -> Job:
+    assert lane.job is not None
+    return lane.job

@@ -1,0 +1,99 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.lanes.scheduler import plan_step
+from lanehost.lanes.table import LaneTable
+from ranks.plan import ResolvedRows, rows_digest
+from tests.support.jobs import make_job
+
+
+def plan(lanes, *, budget=8, step_id=1):
+    return plan_step(lanes, step_id=step_id, epoch=1, max_step_tokens=budget)
+
+
+def advance(lanes, **kwargs):
+    step = plan(lanes, **kwargs)
+    lanes.advance(step)
+    return step
+
+
+def test_nothing_to_do_is_no_plan():
+    assert plan(LaneTable(2)) is None
+
+
+def test_a_prompt_longer_than_the_budget_is_cut_into_chunks():
+    lanes = LaneTable(1)
+    lanes.seat(make_job(tuple(range(20))), (0,))
+    steps = [advance(lanes, step_id=n) for n in (1, 2, 3)]
+    assert [(s.chunks[0].start, len(s.chunks[0].token_ids)) for s in steps] == [
+        (0, 8),
+        (8, 8),
+        (16, 4),
+    ]
+    assert [s.chunks[0].draws for s in steps] == [False, False, True]
+
+
+def test_decode_lanes_come_first_so_a_long_prompt_cannot_stall_a_stream():
+    lanes = LaneTable(2)
+    lanes.seat(make_job((1, 2)), (0,))
+    advance(lanes)
+    lanes.seat(make_job(tuple(range(100))), (1,))
+    step = advance(lanes, step_id=2)
+    assert step.decodes == (0,)
+    assert len(step.chunks[0].token_ids) == 7
+
+
+def test_prompts_fill_up_in_the_order_of_seating():
+    lanes = LaneTable(3)
+    first = lanes.seat(make_job(tuple(range(6))), (0,))
+    second = lanes.seat(make_job(tuple(range(6))), (1,))
+    step = plan(lanes)
+    assert [(c.lane_id, len(c.token_ids)) for c in step.chunks] == [
+        (first.lane_id, 6),
+        (second.lane_id, 2),
+    ]
+
+
+def test_a_lane_decodes_in_the_very_next_plan_without_waiting_for_its_first_token():
+    lanes = LaneTable(1)
+    lanes.seat(make_job((1, 2)), (0,))
+    assert advance(lanes).chunks[0].draws
+    assert advance(lanes, step_id=2).decodes == (0,)
+
+
+def test_a_job_is_planned_for_exactly_its_most_tokens():
+    lanes = LaneTable(1)
+    lanes.seat(make_job((1, 2), max_tokens=3), (0,))
+    steps = []
+    while (step := plan(lanes, step_id=len(steps) + 1)) is not None:
+        lanes.advance(step)
+        steps.append(step)
+    draws = sum(chunk.draws for step in steps for chunk in step.chunks)
+    assert draws + sum(len(step.decodes) for step in steps) == 3
+
+
+def test_the_digest_covers_the_rows_as_the_master_resolves_them():
+    lanes = LaneTable(2)
+    lanes.seat(make_job((1, 2)), (4, 9))
+    row = ResolvedRows(lane_id=0, start=0, num_tokens=2, num_blocks=2, last_block=9)
+    assert plan(lanes).digest == rows_digest(1, 1, [row])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 6)), min_size=1, max_size=6),
+    st.integers(6, 40),
+)
+def test_every_plan_keeps_its_budget_and_every_prompt_is_planned_once(jobs, budget):
+    lanes = LaneTable(6)
+    for number, (num_prompt, max_tokens) in enumerate(jobs):
+        lanes.seat(make_job(tuple(range(num_prompt)), max_tokens=max_tokens), (number,))
+    prompts = {lane_id: [] for lane_id in range(len(jobs))}
+    step_id = 0
+    while (step := plan(lanes, budget=budget, step_id=step_id + 1)) is not None:
+        step_id += 1
+        assert 0 < step.num_tokens <= budget
+        for chunk in step.chunks:
+            assert chunk.start == len(prompts[chunk.lane_id])
+            prompts[chunk.lane_id] += chunk.token_ids
+        lanes.advance(step)
+    assert {k: len(v) for k, v in prompts.items()} == dict(enumerate(n for n, _ in jobs))

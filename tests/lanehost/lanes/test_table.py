@@ -1,0 +1,139 @@
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lanehost.lanes.lane import IllegalLaneEvent, LaneEvent, LaneState
+from lanehost.lanes.scheduler import plan_step
+from lanehost.lanes.table import LaneTable
+from tests.support.jobs import make_job
+
+BUDGET = 8
+
+
+def plan(lanes, step_id=1):
+    return plan_step(lanes, step_id=step_id, epoch=1, max_step_tokens=BUDGET)
+
+
+def test_the_free_lane_with_the_lowest_number_is_seated():
+    lanes = LaneTable(3)
+    assert [lanes.seat(make_job(), (n,)).lane_id for n in range(3)] == [0, 1, 2]
+    assert lanes.num_free == 0
+
+
+def test_a_job_cannot_sit_twice():
+    lanes = LaneTable(2)
+    job = make_job()
+    lanes.seat(job, (0,))
+    with pytest.raises(AssertionError, match="sits already"):
+        lanes.seat(job, (1,))
+
+
+def test_only_a_draining_lane_is_released():
+    lanes = LaneTable(1)
+    lane = lanes.seat(make_job(), (0,))
+    with pytest.raises(IllegalLaneEvent):
+        lanes.release(lane)
+    assert lane.state is LaneState.PREFILL
+
+
+def test_a_lane_that_the_ranks_know_is_announced_as_left():
+    lanes = LaneTable(1)
+    lane = lanes.seat(make_job(), (5,))
+    lanes.advance(plan(lanes))
+    lane.fire(LaneEvent.FINISHED)
+    assert lanes.release(lane) == (5,)
+    assert lanes.pending_leaves == (0,)
+    lanes.advance(plan(lanes, 2))
+    assert lanes.pending_leaves == ()
+
+
+def test_a_lane_that_the_ranks_never_saw_is_not_announced_as_left():
+    lanes = LaneTable(1)
+    lane = lanes.seat(make_job(), (5,))
+    lane.fire(LaneEvent.FINISHED)
+    lanes.release(lane)
+    assert lanes.pending_leaves == ()
+    assert plan(lanes) is None
+
+
+def test_a_lane_left_and_taken_again_is_left_before_it_is_joined():
+    lanes = LaneTable(1)
+    lane = lanes.seat(make_job(), (5,))
+    lanes.advance(plan(lanes))
+    lane.fire(LaneEvent.FINISHED)
+    lanes.release(lane)
+    lanes.seat(make_job(), (6,))
+    step = plan(lanes, 2)
+    assert step.leaves == (0,)
+    assert [join.lane_id for join in step.joins] == [0]
+
+
+def test_find_knows_who_sits_where():
+    lanes = LaneTable(2)
+    job = make_job()
+    assert lanes.find(job.job_id) is None
+    assert lanes.find(job.job_id) is None
+    lane = lanes.seat(job, ())
+    assert lanes.find(job.job_id) is lane
+    assert lanes[lane.lane_id] is lane
+
+
+def test_repr_counts_the_states():
+    assert repr(LaneTable(2)) == "<LaneTable FREE=2 PREFILL=0 DECODE=0 DRAINING=0>"
+
+
+class LaneTableMachine(RuleBasedStateMachine):
+    """Random lives of lanes; the plans must obey their laws at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.lanes = LaneTable(4)
+        self.known_to_ranks: set[int] = set()
+        self.in_flight: list = []
+        self.step_id = 0
+
+    @precondition(lambda self: self.lanes.num_free)
+    @rule(num_prompt=st.integers(1, 20), max_tokens=st.integers(1, 5))
+    def seat(self, num_prompt, max_tokens):
+        self.lanes.seat(make_job(tuple(range(num_prompt)), max_tokens=max_tokens), (0,))
+
+    @rule()
+    def plan(self):
+        step = plan(self.lanes, self.step_id + 1)
+        if step is None:
+            return
+        self.step_id += 1
+        assert step.num_tokens <= BUDGET
+        rows = [chunk.lane_id for chunk in step.chunks] + list(step.decodes)
+        assert len(rows) == len(set(rows))
+        assert self.known_to_ranks.issuperset(step.leaves)
+        self.known_to_ranks.difference_update(step.leaves)
+        joined = {join.lane_id for join in step.joins}
+        assert not joined & self.known_to_ranks
+        self.known_to_ranks |= joined
+        assert self.known_to_ranks.issuperset(rows)
+        self.lanes.advance(step)
+
+    @precondition(lambda self: list(self.lanes))
+    @rule(data=st.data())
+    def end(self, data):
+        lane = data.draw(st.sampled_from(list(self.lanes)))
+        if lane.state is LaneState.DRAINING:
+            self.lanes.release(lane)
+        else:
+            lane.fire(LaneEvent.FINISHED)
+
+    @invariant()
+    def a_job_sits_once_and_seats_add_up(self):
+        seated = [lane.job.job_id for lane in self.lanes]
+        assert len(seated) == len(set(seated))
+        assert self.lanes.num_free + len(seated) == self.lanes.num_lanes
+
+    @invariant()
+    def draws_stay_within_what_was_asked(self):
+        for lane in self.lanes:
+            assert lane.num_planned_draws <= lane.job.max_tokens
+            assert lane.num_planned_tokens <= lane.job.num_tokens - 1
+
+
+TestLaneTable = LaneTableMachine.TestCase

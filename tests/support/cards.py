@@ -1,0 +1,28 @@
+"""Model cards for tests."""
+
+from lanehost.door.model_card import DEFAULT_SAMPLING, ModelCard
+
+
+def make_card(
+    *,
+    context_length: int = 4096,
+    kv_tokens: int = 4096,
+    vocab_size: int = 251,
+    default_max_tokens: int = 16,
+) -> ModelCard:
+    return ModelCard(
+        name="fake",
+        context_length=context_length,
+        vocab_size=vocab_size,
+        eos_token_ids=(),
+        weights_digest="fake",
+        world_size=1,
+        num_lanes=4,
+        kv_tokens=kv_tokens,
+        max_waiting=8,
+        max_waiting_tokens=1000,
+        default_sampling=DEFAULT_SAMPLING,
+        default_max_tokens=default_max_tokens,
+        dtype="fake",
+        version="0",
+    )

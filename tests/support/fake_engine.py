@@ -1,0 +1,70 @@
+"""The whole engine over the fake ranks, for tests that run it on a real event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from lanehost.admission.line import Line
+from lanehost.engine.engine import Engine
+from lanehost.engine.inbox import Drain, Inbox
+from lanehost.engine.stream import JobStream
+from lanehost.job import Job, StopParams
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.settings import LineSettings
+from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.jobs import WordDetokenizer, arrive, make_ticket
+
+
+class Clock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class EngineRig:
+    """An engine, its line and inbox, and the ranks behind it."""
+
+    def __init__(self, facts: GroupFacts | None = None, *, is_manual: bool = False) -> None:
+        self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
+        self.line = Line(LineSettings())
+        self.inbox = Inbox()
+        self.clock = Clock()
+        self.engine = Engine(self.ranks, line=self.line, inbox=self.inbox, clock=self.clock)
+
+    def send(
+        self,
+        job: Job,
+        *,
+        stop: StopParams | None = None,
+        detokenizer: WordDetokenizer | None = None,
+        eos_token_ids: frozenset[int] = frozenset(),
+    ) -> JobStream:
+        ticket = make_ticket(
+            job, self.inbox, stop=stop, detokenizer=detokenizer, eos_token_ids=eos_token_ids
+        )
+        return arrive(ticket, self.line, self.inbox)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the engine; drain it at the end and prove that nothing leaked."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.engine.run())
+            yield
+            self.inbox.put(Drain())
+        self.check_all_free()
+
+    def check_all_free(self) -> None:
+        assert self.engine.num_open_jobs == 0
+        assert self.engine.blocks.num_free == self.engine.blocks.num_blocks
+        assert self.engine.lanes.num_free == self.engine.lanes.num_lanes
+        assert len(self.line) == 0
+
+
+async def settle_loop(turns: int = 20) -> None:
+    """Let every task run until nothing more can happen without a new event."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

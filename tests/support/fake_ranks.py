@@ -1,0 +1,204 @@
+"""A faithful double of the rank group: no torch, no processes, every rule checked.
+
+The next token is a function of the sum and length of the whole history, read back
+through the lane's own block table from a shared store of blocks. So any slip of a
+position, a block or an order changes tokens. What a real rank refuses, this one
+refuses by an AssertionError.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from lanehost.errors import RankGroupLost
+from lanehost.rank_group.facts import GroupFacts
+from ranks.plan import (
+    Draw,
+    LaneFault,
+    ResolvedRows,
+    StepPlan,
+    StepRefused,
+    StepResult,
+    result_digest,
+    rows_digest,
+)
+
+VOCAB_SIZE = 251
+
+
+def fake_facts(
+    *, num_lanes: int = 4, num_blocks: int = 32, block_size: int = 4, max_step_tokens: int = 16
+) -> GroupFacts:
+    return GroupFacts(
+        epoch=1,
+        world_size=1,
+        weights_digest="fake",
+        config_digest="fake",
+        vocab_size=VOCAB_SIZE,
+        context_length=4096,
+        num_lanes=num_lanes,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_step_tokens=max_step_tokens,
+        dtype="fake",
+        device="fake",
+        collective="none",
+    )
+
+
+def next_token(history: list[int], draw: Draw) -> int:
+    """The target: what a sequence of `history` draws next."""
+    mixed = sum(history) * 31 + len(history) * 17 + history[-1] * 7
+    if draw.temperature > 0:
+        mixed += hash((draw.seed, len(history), round(draw.temperature * 1000)))
+    return mixed % VOCAB_SIZE
+
+
+def solo_continuation(prompt_ids: tuple[int, ...], draw: Draw, num_tokens: int) -> list[int]:
+    """The reply of a job that runs alone."""
+    history = list(prompt_ids)
+    for _ in range(num_tokens):
+        history.append(next_token(history, draw))
+    return history[len(prompt_ids) :]
+
+
+@dataclass
+class FakeLane:
+    draw: Draw
+    block_ids: list[int] = field(default_factory=list[int])
+    num_written: int = 0
+    last_drawn: int | None = None
+
+
+class FakeRanks:
+    """Implements `lanehost.engine.backend.Backend`.
+
+    With `is_manual`, a step comes back only after `let_step_back()`; otherwise on the
+    next turns of the loop. Lanes that draw with `nan_seed` fail. `lost_at_step` and
+    `refused_at_step` name steps: what follows a refused step no longer fits, and is
+    refused too.
+    """
+
+    def __init__(self, facts: GroupFacts, *, is_manual: bool = False) -> None:
+        self._facts = facts
+        self._lanes: dict[int, FakeLane] = {}
+        self._cells: dict[tuple[int, int], int] = {}
+        self._outcomes: deque[StepResult | StepRefused] = deque()
+        self._may_return = asyncio.Semaphore(0)
+        self._is_manual = is_manual
+        self._last_step_id = 0
+        self.plans: list[StepPlan] = []
+        self.nan_seed: int | None = None
+        self.lost_at_step: int | None = None
+        self.refused_at_step: int | None = None
+        self._lost = asyncio.Event()
+
+    @property
+    def facts(self) -> GroupFacts:
+        return self._facts
+
+    @property
+    def num_lanes_held(self) -> int:
+        return len(self._lanes)
+
+    def let_step_back(self) -> None:
+        self._may_return.release()
+
+    def lose(self) -> None:
+        self._lost.set()
+        self._may_return.release()
+
+    def submit(self, plan: StepPlan) -> None:
+        if self._lost.is_set():
+            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+        self.plans.append(plan)
+        assert plan.step_id == self._last_step_id + 1
+        assert plan.epoch == self._facts.epoch
+        assert plan.num_tokens <= self._facts.max_step_tokens
+        self._last_step_id = plan.step_id
+        if plan.step_id == self.lost_at_step:
+            self.lose()
+            return
+        if self.refused_at_step is not None and plan.step_id >= self.refused_at_step:
+            refused = StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason="asked to")
+            self._outcomes.append(refused)
+        else:
+            self._outcomes.append(self._run(plan))
+        if not self._is_manual:
+            self._may_return.release()
+
+    async def next_outcome(self) -> StepResult | StepRefused:
+        await self._may_return.acquire()
+        await asyncio.sleep(0)
+        if self._lost.is_set():
+            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+        return self._outcomes.popleft()
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        for lane_id in plan.leaves:
+            del self._lanes[lane_id]
+        for join in plan.joins:
+            assert join.lane_id not in self._lanes, "joined a taken lane"
+            assert join.lane_id < self._facts.num_lanes
+            self._lanes[join.lane_id] = FakeLane(draw=join.draw)
+        for grow in plan.grows:
+            self._grow(grow.lane_id, grow.block_ids)
+        fed: list[int] = []
+        drawn: dict[int, int] = {}
+        failures: dict[int, LaneFault] = {}
+        rows: list[ResolvedRows] = []
+        for chunk in plan.chunks:
+            lane = self._lanes[chunk.lane_id]
+            assert chunk.start == lane.num_written, "chunk does not begin where the last ended"
+            rows.append(self._write(chunk.lane_id, chunk.token_ids))
+            fed += chunk.token_ids
+            if chunk.draws:
+                self._draw(chunk.lane_id, drawn, failures)
+        for lane_id in plan.decodes:
+            lane = self._lanes[lane_id]
+            assert lane.last_drawn is not None, "decodes before its prompt was complete"
+            rows.append(self._write(lane_id, (lane.last_drawn,)))
+            fed.append(lane.last_drawn)
+            self._draw(lane_id, drawn, failures)
+        assert len({row.lane_id for row in rows}) == len(rows), "a lane twice in one plan"
+        assert plan.digest == rows_digest(plan.step_id, plan.epoch, rows), "digests differ"
+        return StepResult(
+            step_id=plan.step_id,
+            epoch=plan.epoch,
+            drawn=drawn,
+            failures=failures,
+            digest=result_digest(plan.digest, fed, drawn),
+        )
+
+    def _grow(self, lane_id: int, block_ids: tuple[int, ...]) -> None:
+        held = {block for lane in self._lanes.values() for block in lane.block_ids}
+        assert not held.intersection(block_ids), "a block in two lanes"
+        assert all(0 <= block < self._facts.num_blocks for block in block_ids)
+        self._lanes[lane_id].block_ids.extend(block_ids)
+
+    def _write(self, lane_id: int, token_ids: tuple[int, ...]) -> ResolvedRows:
+        lane = self._lanes[lane_id]
+        start = lane.num_written
+        for token_id in token_ids:
+            block, offset = divmod(lane.num_written, self._facts.block_size)
+            self._cells[lane.block_ids[block], offset] = token_id
+            lane.num_written += 1
+        return ResolvedRows(
+            lane_id=lane_id,
+            start=start,
+            num_tokens=len(token_ids),
+            num_blocks=len(lane.block_ids),
+            last_block=lane.block_ids[-1],
+        )
+
+    def _history(self, lane: FakeLane) -> list[int]:
+        positions = (divmod(at, self._facts.block_size) for at in range(lane.num_written))
+        return [self._cells[lane.block_ids[block], offset] for block, offset in positions]
+
+    def _draw(self, lane_id: int, drawn: dict[int, int], failures: dict[int, LaneFault]) -> None:
+        lane = self._lanes[lane_id]
+        lane.last_drawn = next_token(self._history(lane), lane.draw)
+        if lane.draw.seed == self.nan_seed:
+            failures[lane_id] = LaneFault.NAN
+            lane.last_drawn = 0
+        drawn[lane_id] = lane.last_drawn
