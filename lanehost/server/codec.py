@@ -1,0 +1,242 @@
+"""Protobuf ↔ `Request`, `Event` and `ModelCard`: the only place that knows both.
+
+What is wrong with a message is said here, in the words of the wire: bytes that are
+none, a missing prompt, a role that is not set, a float that is not a number, a field
+that this version does not know. What depends on the model (ids, lengths, ranges) is
+the door's to judge. The decoders leave nothing of a message unread.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import TypeVar, assert_never
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from lanehost.door.model_card import ModelCard
+from lanehost.errors import InvalidRequest, NotBuilt
+from lanehost.job import (
+    Accepted,
+    ChatMessage,
+    ChatPrompt,
+    Finished,
+    FinishReason,
+    Prompt,
+    Request,
+    Role,
+    SamplingParams,
+    StopParams,
+    TextPrompt,
+    Timing,
+    TokenPrompt,
+    Tokens,
+    Usage,
+)
+from lanehost.v1 import inference_pb2 as pb
+
+_ROLES = {
+    pb.ROLE_SYSTEM: Role.SYSTEM,
+    pb.ROLE_USER: Role.USER,
+    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+}
+_REASONS = {
+    FinishReason.EOS: pb.FINISH_REASON_EOS,
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+
+
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+def parse(kind: type[_Kind], wire: bytes) -> _Kind:
+    """Read the bytes of a message.
+
+    Raises:
+        InvalidRequest: they are not such a message; text that is not UTF-8 is none.
+        NotBuilt: they have fields that this version does not know.
+    """
+    name = kind.DESCRIPTOR.name
+    try:
+        message = kind.FromString(wire)
+    except DecodeError:
+        raise InvalidRequest(name, f"these {len(wire)} bytes are not such a message") from None
+    unknown = UnknownFieldSet(message)
+    numbers = sorted({unknown[index].field_number for index in range(len(unknown))})
+    # Dropping unknown fields of every depth and weighing again is two calls into C;
+    # walking a chat of many messages here would not be.
+    num_bytes = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != num_bytes:
+        where = ", ".join(str(number) for number in numbers) or "in a message within it"
+        raise NotBuilt(name, f"has fields that this version does not know: {where}")
+    return message
+
+
+def decode_request(
+    message: pb.GenerateRequest | pb.StreamGenerateRequest, *, timeout_s: float | None
+) -> Request:
+    """Read a request.
+
+    Raises:
+        InvalidRequest: a field is missing or not a number.
+    """
+    return Request(
+        prompt=_decode_prompt(message),
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        sampling=_decode_sampling(message.sampling),
+        stop=_decode_stop(message.stop),
+        timeout_s=timeout_s,
+        label=message.label,
+    )
+
+
+def decode_tokenize(message: pb.TokenizeRequest) -> TextPrompt | ChatPrompt:
+    """Read what to tokenize; raises as `decode_request` does."""
+    match message.WhichOneof("prompt"):
+        case "text":
+            return TextPrompt(message.text)
+        case "chat":
+            return _decode_chat(message.chat)
+        case _:
+            raise InvalidRequest("prompt", "is missing: set one of text, chat")
+
+
+def encode_event(event: Accepted | Tokens | Finished) -> pb.StreamGenerateResponse:
+    """Write one event of a streamed reply."""
+    match event:
+        case Accepted():
+            return pb.StreamGenerateResponse(accepted=_encode_accepted(event))
+        case Tokens():
+            delta = pb.Delta(token_ids=event.token_ids, text=event.text)
+            return pb.StreamGenerateResponse(delta=delta)
+        case Finished():
+            return pb.StreamGenerateResponse(finished=_encode_finished(event))
+        case _:  # pragma: no cover - mypy proves that nothing comes here
+            assert_never(event)
+
+
+def encode_reply(
+    accepted: Accepted, tokens: Iterable[Tokens], finished: Finished
+) -> pb.GenerateResponse:
+    """Write one whole reply."""
+    parts = list(tokens)
+    return pb.GenerateResponse(
+        accepted=_encode_accepted(accepted),
+        text="".join(part.text for part in parts),
+        token_ids=[token_id for part in parts for token_id in part.token_ids],
+        finished=_encode_finished(finished),
+    )
+
+
+def encode_card(card: ModelCard) -> pb.GetModelResponse:
+    """Write the model, its limits and defaults."""
+    return pb.GetModelResponse(
+        name=card.name,
+        context_length=card.context_length,
+        vocab_size=card.vocab_size,
+        eos_token_ids=card.eos_token_ids,
+        weights_digest=card.weights_digest,
+        world_size=card.world_size,
+        num_lanes=card.num_lanes,
+        kv_tokens=card.kv_tokens,
+        max_waiting=card.max_waiting,
+        max_waiting_tokens=card.max_waiting_tokens,
+        default_sampling=_encode_sampling(card.default_sampling),
+        default_max_tokens=card.default_max_tokens,
+        dtype=card.dtype,
+        version=card.version,
+    )
+
+
+def _decode_prompt(message: pb.GenerateRequest | pb.StreamGenerateRequest) -> Prompt:
+    match message.WhichOneof("prompt"):
+        case "text":
+            return TextPrompt(message.text)
+        case "token_ids":
+            return TokenPrompt(tuple(message.token_ids.ids))
+        case "chat":
+            return _decode_chat(message.chat)
+        case _:
+            raise InvalidRequest("prompt", "is missing: set one of text, token_ids, chat")
+
+
+def _decode_chat(chat: pb.Chat) -> ChatPrompt:
+    return ChatPrompt(
+        tuple(
+            ChatMessage(role=_decode_role(message.role, index), content=message.content)
+            for index, message in enumerate(chat.messages)
+        )
+    )
+
+
+def _decode_role(role: pb.Role, index: int) -> Role:
+    try:
+        return _ROLES[role]
+    except KeyError:
+        raise InvalidRequest(
+            f"chat.messages[{index}].role", f"is {int(role)}, allowed are system, user, assistant"
+        ) from None
+
+
+def _decode_sampling(message: pb.SamplingParams) -> SamplingParams:
+    return SamplingParams(
+        temperature=_decode_float(message, "temperature"),
+        top_p=_decode_float(message, "top_p"),
+        top_k=message.top_k if message.HasField("top_k") else None,
+        min_p=_decode_float(message, "min_p"),
+        seed=message.seed if message.HasField("seed") else None,
+    )
+
+
+def _decode_float(message: pb.SamplingParams, name: str) -> float | None:
+    if not message.HasField(name):
+        return None
+    value: float = getattr(message, name)
+    if not math.isfinite(value):
+        raise InvalidRequest(f"sampling.{name}", f"is {value}, which is not a finite number")
+    return value
+
+
+def _decode_stop(message: pb.StopParams) -> StopParams:
+    return StopParams(
+        strings=tuple(message.strings),
+        token_ids=tuple(message.token_ids),
+        ignore_eos=message.ignore_eos,
+    )
+
+
+def _encode_accepted(event: Accepted) -> pb.Accepted:
+    return pb.Accepted(request_id=event.job_id, seed=event.seed, prompt_tokens=event.prompt_tokens)
+
+
+def _encode_finished(event: Finished) -> pb.Finished:
+    return pb.Finished(
+        reason=_REASONS[event.reason],
+        stop_string=event.matched if isinstance(event.matched, str) else None,
+        stop_token_id=event.matched if isinstance(event.matched, int) else None,
+        usage=_encode_usage(event.usage),
+        timing=_encode_timing(event.timing),
+    )
+
+
+def _encode_usage(usage: Usage) -> pb.Usage:
+    return pb.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+    )
+
+
+def _encode_timing(timing: Timing) -> pb.Timing:
+    return pb.Timing(queue_s=timing.queue_s, prefill_s=timing.prefill_s, decode_s=timing.decode_s)
+
+
+def _encode_sampling(sampling: SamplingParams) -> pb.SamplingParams:
+    return pb.SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+    )

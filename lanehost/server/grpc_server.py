@@ -1,0 +1,120 @@
+"""Build and bind the gRPC server.
+
+A message above 64 MiB is refused by gRPC itself with RESOURCE_EXHAUSTED, before
+anything of lanehost sees it; so is a call above `max_concurrent_rpcs`. Neither
+status carries ErrorInfo.
+"""
+
+import errno
+import socket
+from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
+
+from lanehost.door.interface import Door
+from lanehost.errors import StartupFailed
+from lanehost.server.health import SERVICE, Health
+from lanehost.server.servicer import InferenceServicer
+from lanehost.settings import MAX_MESSAGE_BYTES
+from lanehost.v1 import inference_pb2
+
+MAX_CONCURRENT_RPCS = 4096
+_PING_AFTER_MS = 30_000
+_PING_TIMEOUT_MS = 10_000
+_CLIENT_PING_INTERVAL_MS = 1_000
+_OPTIONS = (
+    # On by default, and two servers on one port would then both "succeed".
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+    # Without this one a peer that is stopped, but whose kernel still acks, is not noticed.
+    ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # How often a client may ping on a long silent stream before GOAWAY "too_many_pings".
+    # (The key with "recv" in its name, often seen, is not read by anything.)
+    ("grpc.http2.min_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS),
+)
+
+
+def build_grpc_server(
+    door: Door,
+    health: Health,
+    *,
+    reflection: bool,
+    max_concurrent_rpcs: int = MAX_CONCURRENT_RPCS,
+) -> grpc.aio.Server:
+    """Build a server with the services in it; it is neither bound nor started.
+
+    Call it inside the event loop that will run the server.
+    """
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=max_concurrent_rpcs)
+    _add_servicer(server, InferenceServicer(door))
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if reflection:
+        _enable_reflection(server)
+    return server
+
+
+def bind_grpc(server: grpc.aio.Server, host: str, port: int) -> int:
+    """Bind the server and return its port; 0 takes a free one.
+
+    Raises:
+        StartupFailed: the address cannot be had.
+    """
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    _refuse_taken(address, host, port)
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise StartupFailed(f"cannot listen for gRPC on {address}") from error
+    if bound == 0:
+        raise StartupFailed(f"cannot listen for gRPC on {address}")
+    return bound
+
+
+def _add_servicer(server: grpc.aio.Server, servicer: InferenceServicer) -> None:
+    """Register every method that the proto names; the servicer takes bytes (see there)."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {  # each method has its own two
+        method.name: (
+            grpc.unary_stream_rpc_method_handler
+            if method.server_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )(
+            getattr(servicer, method.name),
+            response_serializer=GetMessageClass(method.output_type).SerializeToString,
+        )
+        for method in inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].methods
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+def _enable_reflection(server: grpc.aio.Server) -> None:
+    names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
+    enable_server_reflection((*names, SERVICE_NAME), server)
+
+
+def _refuse_taken(address: str, host: str, port: int) -> None:
+    """Refuse an address of which a part is taken.
+
+    gRPC is content when one of the addresses of a name (127.0.0.1 and ::1 of
+    localhost) can be bound, and half of the clients would reach someone else.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise StartupFailed(f"cannot listen for gRPC on {address}: {error.strerror}") from error
+    for family, kind, protocol, _, sockaddr in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(sockaddr)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise StartupFailed(
+                    f"cannot listen for gRPC on {address}: {error.strerror}"
+                ) from error

@@ -1,0 +1,183 @@
+"""The gRPC face of the door: decode, submit, stream; no rule of its own.
+
+Laws: an accepted job lives inside `async with stream`, so a client that cancels,
+leaves or runs out of time takes the one path, its exit. Every call ends with a
+status, also when something in here was cancelled that the client did not cancel:
+gRPC would then send nothing, and the client would wait for ever.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from lanehost.door.fault import record_fault
+from lanehost.door.interface import Door, EventStream
+from lanehost.job import Accepted, Failed, Finished, Prefilled, Tokens
+from lanehost.server import codec
+from lanehost.server.status import to_status
+from lanehost.v1 import inference_pb2 as pb
+
+# A client's own timer runs out a little before the server's, and then it would never hear in
+# which phase the time went. The job ends this much earlier, so that the status can travel.
+# The share is what gRPC may round a time-out up by when it sends it.
+_REPLY_MARGIN_S = 0.05
+_REPLY_MARGIN_SHARE = 0.01
+_MOST_MARGIN_SHARE = 0.1
+
+_In = TypeVar("_In", bound=Message)
+_Out = TypeVar("_Out", bound=Message)
+_Return = TypeVar("_Return")
+_Method = Callable[["InferenceServicer", _In, grpc.aio.ServicerContext[_In, _Out]], _Return]
+
+
+def _call(
+    kind: type[_In],
+) -> Callable[
+    [_Method[_In, _Out, Awaitable[_Return]]],
+    Callable[["InferenceServicer", bytes, grpc.aio.ServicerContext[_In, _Out]], Awaitable[_Return]],
+]:
+    """Make a method the outermost border of a call: bytes in, every error to its status.
+
+    The bytes are parsed here and not by gRPC, which would answer UNKNOWN to a
+    message that is none.
+    """
+
+    def wrap(
+        method: _Method[_In, _Out, Awaitable[_Return]],
+    ) -> Callable[
+        ["InferenceServicer", bytes, grpc.aio.ServicerContext[_In, _Out]], Awaitable[_Return]
+    ]:
+        @wraps(method)
+        async def run(
+            self: "InferenceServicer", wire: bytes, context: grpc.aio.ServicerContext[_In, _Out]
+        ) -> _Return:
+            try:
+                return await method(self, codec.parse(kind, wire), context)
+            except asyncio.CancelledError as error:
+                if _was_cancelled_by_grpc():
+                    raise
+                status = to_status(record_fault(error))
+            except Exception as error:  # noqa: BLE001 - the border: logged; ends this call alone
+                status = to_status(error)
+            return await context.abort(status.code, status.details, status.trailing_metadata or ())
+
+        return run
+
+    return wrap
+
+
+def _was_cancelled_by_grpc() -> bool:
+    """Say whether this call's own task was cancelled: the client left, or the server stops."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class InferenceServicer:
+    """`lanehost.v1.InferenceService` over a door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    @_call(pb.GenerateRequest)
+    async def Generate(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.GenerateRequest,
+        context: grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse],
+    ) -> pb.GenerateResponse:
+        """Run a request and return the whole reply."""
+        wanted = codec.decode_request(request, timeout_s=_timeout_s(context.time_remaining()))
+        async with await self._door.submit(wanted) as stream:
+            return await _collect(stream)
+
+    @_call(pb.StreamGenerateRequest)
+    async def StreamGenerate(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.StreamGenerateRequest,
+        context: grpc.aio.ServicerContext[pb.StreamGenerateRequest, pb.StreamGenerateResponse],
+    ) -> None:
+        """Run a request and stream the reply.
+
+        Writes to the context, and does not yield: a cancelled write then ends the
+        job at once, where a generator would be left hanging until it is collected.
+        """
+        wanted = codec.decode_request(request, timeout_s=_timeout_s(context.time_remaining()))
+        async with await self._door.submit(wanted) as stream:
+            async for event in _whole(stream):
+                await context.write(codec.encode_event(event))
+
+    @_call(pb.TokenizeRequest)
+    async def Tokenize(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.TokenizeRequest,
+        context: grpc.aio.ServicerContext[pb.TokenizeRequest, pb.TokenizeResponse],
+    ) -> pb.TokenizeResponse:
+        """Return the ids that Generate would run."""
+        del context
+        token_ids = await self._door.tokenize(codec.decode_tokenize(request))
+        return pb.TokenizeResponse(token_ids=token_ids)
+
+    @_call(pb.DetokenizeRequest)
+    async def Detokenize(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.DetokenizeRequest,
+        context: grpc.aio.ServicerContext[pb.DetokenizeRequest, pb.DetokenizeResponse],
+    ) -> pb.DetokenizeResponse:
+        """Return the text of the ids."""
+        del context
+        token_ids = tuple(request.token_ids)
+        text = await self._door.detokenize(token_ids, keep_special=request.keep_special)
+        return pb.DetokenizeResponse(text=text)
+
+    @_call(pb.GetModelRequest)
+    async def GetModel(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.GetModelRequest,
+        context: grpc.aio.ServicerContext[pb.GetModelRequest, pb.GetModelResponse],
+    ) -> pb.GetModelResponse:
+        """Describe the model."""
+        del request, context
+        return codec.encode_card(self._door.model_card())
+
+
+def _timeout_s(remaining_s: float | None) -> float | None:
+    if remaining_s is None:
+        return None
+    margin_s = _REPLY_MARGIN_S + remaining_s * _REPLY_MARGIN_SHARE
+    return remaining_s - min(margin_s, remaining_s * _MOST_MARGIN_SHARE)
+
+
+async def _whole(stream: EventStream) -> AsyncIterator[Accepted | Tokens | Finished]:
+    """Yield what the wire carries; raise the error of a job that failed."""
+    async for event in stream:
+        match event:
+            case Failed():
+                raise event.error
+            case Prefilled():
+                continue
+            case Accepted() | Tokens():
+                yield event
+            case Finished():  # pragma: no branch - there is no fifth
+                yield event
+                return
+    raise AssertionError(f"{stream.job_id} ended without a last event")
+
+
+async def _collect(stream: EventStream) -> pb.GenerateResponse:
+    accepted: Accepted | None = None
+    tokens: list[Tokens] = []
+    finished: Finished | None = None
+    async for event in _whole(stream):
+        match event:
+            case Accepted():
+                accepted = event
+            case Tokens():
+                tokens.append(event)
+            case Finished():  # pragma: no branch - there is no fourth
+                finished = event
+    assert accepted is not None
+    assert finished is not None
+    return codec.encode_reply(accepted, tokens, finished)
