@@ -12,7 +12,7 @@ Pure: no clock, no I/O. The rules, in the order in which they are asked:
 
 Laws: no part of the stop string that ended the reply is delivered; text that cannot be
 part of a match is delivered at once; the prompt's text never counts. The work is linear
-in the text: one walk of an Aho-Corasick automaton, which forgets what it has released.
+in the text, times the number of strings; what was released is forgotten.
 
 >>> rules = StopRules(frozenset({2}), StopParams(strings=("END",)), max_tokens=9)
 >>> [rules.push(token_id, text).text for token_id, text in ((7, "so E"), (8, "Nd."), (9, " EN"))]
@@ -21,7 +21,7 @@ in the text: one walk of an Aho-Corasick automaton, which forgets what it has re
 (<FinishReason.EOS: 'eos'>, 'EN')
 """
 
-from collections import deque
+from array import array
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -95,7 +95,7 @@ class StopRules:
         self._stop_ids = frozenset(stop.token_ids)
         self._max_tokens = max_tokens
         self._num_tokens = 0
-        self._scan = _Scan(_StopAutomaton(stop.strings)) if stop.strings else None
+        self._scan = _Scan(stop.strings) if stop.strings else None
         self._end: StopVerdict | None = None
 
     def __repr__(self) -> str:
@@ -151,66 +151,56 @@ class StopRules:
         return verdict
 
 
-class _StopAutomaton:
-    """Aho-Corasick over the stop strings; a node is the text that led to it.
+class _StopString:
+    """One stop string, and how many of its characters the text read so far ends in.
 
-    For each node: its children by character; `fail`, its longest proper suffix that is a
-    node; `longest`, the longest stop string that it ends in; `live`, the length of its
-    longest suffix that a stop string could still grow from.
+    Knuth-Morris-Pratt: when a character does not fit, the longest shorter beginning that
+    the text also ends in (a border) is tried, so no character is read twice.
     """
 
-    __slots__ = ("children", "fail", "live", "longest")
+    __slots__ = ("_borders", "num_met", "string")
 
-    def __init__(self, strings: tuple[str, ...]) -> None:
-        self.children: list[dict[str, int]] = [{}]
-        self.fail = [0]
-        self.longest: list[str | None] = [None]
-        self.live = [0]
-        for string in strings:
-            self._add(string)
-        self._link()
+    def __init__(self, string: str) -> None:
+        self.string = string
+        self.num_met = 0
+        self._borders = _borders(string)
 
-    def step(self, node: int, character: str) -> int:
-        """Go on from a node by one character."""
-        while node and character not in self.children[node]:
-            node = self.fail[node]
-        return self.children[node].get(character, 0)
+    def is_met_by(self, character: str) -> bool:
+        """Read one character, and tell whether the text now ends in the whole string."""
+        num_met = self.num_met
+        while num_met and self.string[num_met] != character:
+            num_met = self._borders[num_met]
+        if self.string[num_met] == character:
+            num_met += 1
+        is_met = num_met == len(self.string)
+        self.num_met = self._borders[num_met] if is_met else num_met
+        return is_met
 
-    def _add(self, string: str) -> None:
-        node = 0
-        for depth, character in enumerate(string, start=1):
-            child = self.children[node].setdefault(character, len(self.children))
-            if child == len(self.children):
-                self.children.append({})
-                self.fail.append(0)
-                self.longest.append(None)
-                self.live.append(depth)
-            node = child
-        self.longest[node] = string
 
-    def _link(self) -> None:
-        """Fill in the failure links, shortest nodes first."""
-        queue = deque([0])
-        while queue:
-            node = queue.popleft()
-            for character, child in self.children[node].items():
-                fail = self.step(self.fail[node], character) if node else 0
-                self.fail[child] = fail
-                if self.longest[child] is None:
-                    self.longest[child] = self.longest[fail]
-                if not self.children[child]:
-                    self.live[child] = self.live[fail]
-                queue.append(child)
+def _borders(string: str) -> "array[int]":  # array takes no parameter when run, before 3.12
+    """Give, for each number of first characters, the longest proper border of them.
+
+    >>> list(_borders("abab"))
+    [0, 0, 0, 1, 2]
+    """
+    borders = array("H", [0, 0])
+    border = 0
+    for character in string[1:]:
+        while border and string[border] != character:
+            border = borders[border]
+        border += string[border] == character
+        borders.append(border)
+    return borders
 
 
 class _Scan:
     """The walk over one reply's text: what is held back, and the best match so far."""
 
-    __slots__ = ("_automaton", "_found_at", "_held", "_node", "found", "is_settled")
+    __slots__ = ("_first_characters", "_found_at", "_held", "_strings", "found", "is_settled")
 
-    def __init__(self, automaton: _StopAutomaton) -> None:
-        self._automaton = automaton
-        self._node = 0
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        self._strings = [_StopString(string) for string in strings]
+        self._first_characters = frozenset(string[0] for string in strings)
         self._held = ""
         self._found_at = 0  # where in the held text the match starts, if there is one
         self.found: str | None = None
@@ -220,15 +210,19 @@ class _Scan:
         """Add text and give back what can no longer be part of a match."""
         if self.is_settled:
             return ""
+        if not self._held and self._first_characters.isdisjoint(text):
+            return text
         buffer = self._held + text
-        for position in range(len(self._held), len(buffer)):
-            if self._settles(buffer[position], position + 1):
+        open_from = 0
+        for end in range(len(self._held) + 1, len(buffer) + 1):
+            open_from = self._read(buffer[end - 1], end)
+            if self.found is not None and open_from > self._found_at:
                 self.is_settled = True
+                open_from = self._found_at
                 break
-        cut = self._found_at if self.is_settled else self._open_from(len(buffer))
-        self._held = buffer[cut:]
-        self._found_at -= cut
-        return buffer[:cut]
+        self._held = buffer[open_from:]
+        self._found_at -= open_from
+        return buffer[:open_from]
 
     def release(self) -> str:
         """Give back what is held, up to the match if there is one; nothing more will come."""
@@ -237,17 +231,14 @@ class _Scan:
         self._found_at = 0
         return released
 
-    def _settles(self, character: str, end: int) -> bool:
-        """Walk on to `end` in the buffer, and tell whether the match can no longer change."""
-        self._node = self._automaton.step(self._node, character)
-        string = self._automaton.longest[self._node]
-        if string is not None:
-            start = end - len(string)
-            # Equal starts: this one ends later, so it is the longer one.
-            if self.found is None or start <= self._found_at:
-                self.found, self._found_at = string, start
-        return self.found is not None and self._open_from(end) > self._found_at
-
-    def _open_from(self, end: int) -> int:
-        """Where in the buffer the earliest match could start that is still growing."""
-        return end - self._automaton.live[self._node]
+    def _read(self, character: str, end: int) -> int:
+        """Read the character before `end`; give where the earliest match still grows from."""
+        open_from = end
+        for stop in self._strings:
+            if stop.is_met_by(character):
+                start = end - len(stop.string)
+                # Equal starts: this one ends later, so it is the longer one.
+                if self.found is None or start <= self._found_at:
+                    self.found, self._found_at = stop.string, start
+            open_from = min(open_from, end - stop.num_met)
+        return open_from
