@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import structlog
 
 from ranks.guard import stand_guard
-from ranks.settings import TOKEN_VARIABLE, RankSettings
+from ranks.settings import RankSettings
+from ranks.wire.messages import TOKEN_VARIABLE
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ Only `__main__` reads argv and the environment; it builds `RankSettings`.
 from dataclasses import dataclass, field
 
 MAX_WORLD_SIZE = 64
-TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,4 +38,4 @@ class RankSettings:
         if self.death_fd < 0:
             raise ValueError(f"--death-fd is {self.death_fd}, the least is 0")
         if not self.token:
-            raise ValueError(f"{TOKEN_VARIABLE} is not set")
+            raise ValueError("the token is empty, the master sets it in the environment")

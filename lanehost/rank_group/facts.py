@@ -1,6 +1,28 @@
-"""What the master knows of the group once every rank has loaded and agreed."""
+"""What the master knows of the group: how far its start is, and what all ranks agreed on."""
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class LoadPhase(Enum):
+    """Where the start of the group is."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    FORMING = "forming"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadState:
+    """How far the start is; bytes are summed over the ranks that have told theirs."""
+
+    phase: LoadPhase
+    world_size: int
+    num_connected: int
+    num_loaded: int
+    done_bytes: int
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 STORE_METADATA_KEY = "lanehost-rank-token"
 SERVICE_NAME = "lanehost.rank.v1.RankService"
 

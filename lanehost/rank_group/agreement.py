@@ -1,0 +1,141 @@
+"""What ranks must agree on before they are a group; pure.
+
+Laws: a rank that is not of this group is refused at Hello; a group whose ranks loaded
+different things is refused before its first collective. Either by name, with both values.
+"""
+
+import hmac
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from lanehost.errors import StartupFailed
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.settings import RankGroupSettings
+from ranks.wire.messages import Form, Hello, Loaded
+
+FIRST_EPOCH = 1
+# The KV pool that the master chooses by itself: at least this much for every lane.
+_TOKENS_PER_LANE = 512
+# The rest is for activations, the other programs, and what the system caches.
+_MOST_OF_FREE = 0.6
+# What every rank must have loaded alike; each is a field of Loaded.
+_MUST_AGREE = (
+    "weights_digest",
+    "config_digest",
+    "vocab_size",
+    "context_length",
+    "dtype",
+    "device",
+    "collective",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a rank must say at Hello; the token is kept out of the repr."""
+
+    world_size: int
+    build: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a Hello was refused.
+
+    `is_ours` tells a rank that was started for this group, and cannot join it, from a
+    stranger: the start fails for the one, and goes on for the other.
+    """
+
+    reason: str
+    is_ours: bool
+
+
+def refuse_hello(hello: Hello, terms: Terms, taken: Collection[int]) -> Refusal | None:
+    """Say why who dials is not of this group, or None when it is; `taken` ranks are there."""
+    if not hmac.compare_digest(hello.token.encode(), terms.token.encode()):
+        return Refusal(reason="the token is not this group's", is_ours=False)
+    if hello.rank in taken:
+        return Refusal(reason=f"rank {hello.rank} has dialled already", is_ours=False)
+    if hello.build != terms.build:
+        reason = f"rank {hello.rank} runs build {hello.build}, the master runs {terms.build}"
+    elif hello.world_size != terms.world_size:
+        reason = (
+            f"rank {hello.rank} believes in {hello.world_size} ranks, "
+            f"the master in {terms.world_size}"
+        )
+    elif hello.rank >= terms.world_size:
+        reason = f"rank {hello.rank} dialled, there are ranks 0 to {terms.world_size - 1}"
+    else:
+        return None
+    return Refusal(reason=reason, is_ours=True)
+
+
+def missing_ranks(have: Mapping[int, object], world_size: int) -> str:
+    """Say "have 1 of 2 ranks, missing rank 1"."""
+    missing = [str(rank) for rank in range(world_size) if rank not in have]
+    names = f", missing rank {', '.join(missing)}" if missing else ""
+    return f"have {world_size - len(missing)} of {world_size} ranks{names}"
+
+
+def check_agreement(loaded: Mapping[int, Loaded]) -> None:
+    """Check that all ranks loaded the same model in the same way.
+
+    Raises:
+        StartupFailed: Two ranks differ; the message names the field and both values.
+    """
+    leader = loaded[0]
+    for rank, other in sorted(loaded.items()):
+        for name in _MUST_AGREE:
+            mine, theirs = getattr(leader, name), getattr(other, name)
+            if mine != theirs:
+                raise StartupFailed(
+                    f"ranks disagree on {name}: rank 0 has {mine!r}, rank {rank} has {theirs!r}"
+                )
+
+
+def choose_num_blocks(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> int:
+    """Choose the KV blocks of the group: what was asked, or what fits the smallest rank.
+
+    Raises:
+        StartupFailed: What was asked, or a single block, does not fit.
+    """
+    asked = settings.kv_tokens
+    if asked is not None:
+        num_blocks = asked // settings.block_size
+        for rank, facts in sorted(loaded.items()):
+            needed = num_blocks * facts.kv_bytes_per_block
+            if needed > facts.free_bytes:
+                raise StartupFailed(
+                    f"--kv-tokens is {asked}: its KV pool needs {needed} bytes on rank {rank}, "
+                    f"which has {facts.free_bytes} free"
+                )
+        return num_blocks
+    wanted = max(loaded[0].context_length, _TOKENS_PER_LANE * settings.num_lanes)
+    fitting = min(
+        int(facts.free_bytes * _MOST_OF_FREE) // facts.kv_bytes_per_block
+        for facts in loaded.values()
+    )
+    if fitting < 1:
+        free = min(facts.free_bytes for facts in loaded.values())
+        raise StartupFailed(f"no KV block fits: the smallest rank has {free} bytes free")
+    return min(fitting, -(-wanted // settings.block_size))
+
+
+def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> GroupFacts:
+    """Join what all agreed on into the facts of the group."""
+    return GroupFacts(
+        epoch=form.epoch,
+        world_size=settings.tp,
+        weights_digest=leader.weights_digest,
+        config_digest=leader.config_digest,
+        vocab_size=leader.vocab_size,
+        context_length=leader.context_length,
+        num_lanes=form.num_lanes,
+        num_blocks=form.num_blocks,
+        block_size=form.block_size,
+        max_step_tokens=form.max_step_tokens,
+        dtype=leader.dtype,
+        device=leader.device,
+        collective=leader.collective,
+    )

@@ -1,0 +1,157 @@
+"""All ranks as the engine sees them: one plan to all, one outcome back.
+
+Laws: the same bytes go to every rank; an outcome is given out once every rank has
+answered that very step, in step order, and only if all ran the same and drew the same;
+one lost rank ends the group, at once, for whoever waits. The leader's tokens count.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import structlog
+
+from lanehost.errors import RankGroupLost
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.link import RankLink
+from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.wire.codec import encode_master_message
+from ranks.wire.messages import RankMessage
+
+log = structlog.get_logger()
+
+LEADER = 0
+MAX_IN_FLIGHT = 2
+
+Answer = StepResult | StepRefused
+
+
+class RankGroup:
+    """A formed group; implements `lanehost.engine.backend.Backend`."""
+
+    def __init__(
+        self,
+        *,
+        facts: GroupFacts,
+        links: list[RankLink],
+        on_lost: Callable[[RankGroupLost], None],
+    ) -> None:
+        """Take over the streams of all ranks, in rank order; `on_lost` is called at most once."""
+        self._facts = facts
+        self._on_lost = on_lost
+        self._links = links
+        self._in_flight: deque[int] = deque()
+        self._answers: dict[int, dict[int, Answer]] = {}
+        self._changed = asyncio.Event()
+        self._lost: asyncio.Future[RankGroupLost] = asyncio.get_running_loop().create_future()
+        for link in links:
+            link.deliver_to(partial(self._take_answer, link.rank), self.lose)
+
+    def __repr__(self) -> str:
+        """Show the epoch, and the steps in flight or that it is lost."""
+        state = "LOST" if self._lost.done() else f"in flight {list(self._in_flight)}"
+        return f"<RankGroup epoch {self._facts.epoch} {state}>"
+
+    @property
+    def facts(self) -> GroupFacts:
+        """What all ranks agreed on."""
+        return self._facts
+
+    def submit(self, plan: StepPlan) -> None:
+        """Hand a plan to every rank; returns at once.
+
+        Raises:
+            RankGroupLost: A rank was lost.
+        """
+        if self._lost.done():
+            raise self._lost.result()
+        assert len(self._in_flight) < MAX_IN_FLIGHT, f"step {plan.step_id} on top of {self!r}"
+        payload = encode_master_message(plan)
+        self._in_flight.append(plan.step_id)
+        self._answers[plan.step_id] = {}
+        for link in self._links:
+            link.send(payload)
+
+    async def next_outcome(self) -> StepResult | StepRefused:
+        """Wait for the oldest plan in flight.
+
+        Raises:
+            RankGroupLost: A rank was lost, or ranks disagreed on what they ran.
+        """
+        while not self._lost.done():
+            if self._in_flight and len(self._answers[self._in_flight[0]]) == len(self._links):
+                return self._take_oldest()
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._lost.result()
+
+    async def lost(self) -> RankGroupLost:
+        """Wait until the group is lost; returns why."""
+        return await asyncio.shield(self._lost)
+
+    def lose(self, error: RankGroupLost) -> None:
+        """End the group; the first reason stays."""
+        if not self._lost.done():
+            log.error("rank_group_lost", reason=str(error), rank=error.rank, epoch=error.epoch)
+            self._end(error)
+            self._on_lost(error)
+
+    def close(self) -> None:
+        """End the group on purpose; whoever still waits gets RankGroupLost."""
+        if not self._lost.done():
+            self._end(RankGroupLost("the group was stopped", epoch=self._facts.epoch, rank=None))
+
+    def _end(self, error: RankGroupLost) -> None:
+        self._lost.set_result(error)
+        self._changed.set()
+
+    def _take_oldest(self) -> Answer:
+        answers = self._answers.pop(self._in_flight.popleft())
+        disagreement = find_disagreement(answers)
+        if disagreement is not None:
+            self.lose(self._out_of_step(disagreement, rank=None))
+            raise self._lost.result()
+        return answers[LEADER]
+
+    def _take_answer(self, rank: int, message: RankMessage) -> None:
+        """Take what a rank said; anything but the answer that is due loses the group."""
+        if not isinstance(message, StepResult | StepRefused):
+            kind = type(message).__name__
+            self.lose(self._out_of_step(f"rank {rank} said {kind} in mid-life", rank=rank))
+            return
+        due = next((step for step in self._in_flight if rank not in self._answers[step]), None)
+        if (message.step_id, message.epoch) != (due, self._facts.epoch):
+            self.lose(
+                self._out_of_step(
+                    f"rank {rank} answered step {message.step_id} of epoch {message.epoch}, "
+                    f"due is step {due} of epoch {self._facts.epoch}",
+                    rank=rank,
+                )
+            )
+            return
+        self._answers[message.step_id][rank] = message
+        self._changed.set()
+
+    def _out_of_step(self, reason: str, *, rank: int | None) -> RankGroupLost:
+        return RankGroupLost(f"out of step: {reason}", epoch=self._facts.epoch, rank=rank)
+
+
+def find_disagreement(answers: Mapping[int, Answer]) -> str | None:
+    """Say how the answers of all ranks to one step differ, or None when they agree.
+
+    Refusals agree whatever their reasons; results agree when their digests are equal.
+    """
+    step_id = answers[LEADER].step_id
+    refused = {rank: a.reason for rank, a in answers.items() if isinstance(a, StepRefused)}
+    if refused and len(refused) < len(answers):
+        rank, reason = next(iter(sorted(refused.items())))
+        return f"rank {rank} refused step {step_id} that others ran: {reason}"
+    digests = {rank: a.digest for rank, a in answers.items() if isinstance(a, StepResult)}
+    for rank, digest in sorted(digests.items()):
+        if digest != digests[LEADER]:
+            return (
+                f"step {step_id} gave digest {digests[LEADER].hex()} on rank {LEADER}, "
+                f"{digest.hex()} on rank {rank}"
+            )
+    return None

@@ -1,0 +1,172 @@
+"""The gRPC server that ranks dial: their streams, and the rendezvous store.
+
+Laws: only who knows the token gets a stream or the store; a rank number is given once;
+what the master says is serialised once and goes out as it is. Two servers never share
+a port: port 0 is bound, kept, and published to the ranks.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from lanehost.errors import InvalidRequest
+from lanehost.rank_group.agreement import FIRST_EPOCH, Terms, refuse_hello
+from lanehost.rank_group.link import Context, RankLink
+from lanehost.rank_group.store import RendezvousStore
+from ranks.errors import BadMessage
+from ranks.wire import rank_pb2 as pb
+from ranks.wire.codec import decode_rank_message
+from ranks.wire.messages import MAX_MESSAGE_BYTES, SERVICE_NAME, STORE_METADATA_KEY, Hello
+
+log = structlog.get_logger()
+
+LOOPBACK = "127.0.0.1"
+_HELLO_TIMEOUT_S = 10.0
+
+
+class RankServer:
+    """Serves RankService; hands every accepted stream to `on_link`."""
+
+    def __init__(
+        self,
+        *,
+        terms: Terms,
+        store: RendezvousStore,
+        on_link: Callable[[RankLink], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        """`on_refused` hears why a rank that knows the token was refused."""
+        self._terms = terms
+        self._store = store
+        self._on_link = on_link
+        self._on_refused = on_refused
+        self._taken: set[int] = set()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> str:
+        """Bind a free port of the loopback address and serve; returns HOST:PORT."""
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ]
+        )
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE_NAME, self._handlers()),)
+        )
+        port = self._server.add_insecure_port(f"{LOOPBACK}:0")
+        await self._server.start()
+        return f"{LOOPBACK}:{port}"
+
+    async def stop(self) -> None:
+        """End all streams and give the port back."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    # Any: gRPC's handlers are untyped in its stubs.
+    def _handlers(self) -> dict[str, Any]:
+        return {
+            # No serializer: the stream carries bytes, so that a plan is serialised once.
+            "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
+            "StoreSet": self._store_handler(pb.StoreSetRequest, self._store_set),
+            "StoreGet": self._store_handler(pb.StoreGetRequest, self._store_get),
+            "StoreAdd": self._store_handler(pb.StoreAddRequest, self._store_add),
+            "StoreCompareSet": self._store_handler(
+                pb.StoreCompareSetRequest, self._store_compare_set
+            ),
+            "StoreCheck": self._store_handler(pb.StoreCheckRequest, self._store_check),
+            "StoreDelete": self._store_handler(pb.StoreDeleteRequest, self._store_delete),
+        }
+
+    async def _connect(self, _requests: object, context: Context) -> None:
+        try:
+            hello = await _read_hello(context)
+        except BadMessage as err:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+            return
+        refusal = refuse_hello(hello, self._terms, self._taken)
+        if refusal is not None:
+            log.warning("rank_refused", reason=refusal.reason, pid=hello.pid)
+            if refusal.is_ours:
+                self._on_refused(refusal.reason)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
+            return
+        self._taken.add(hello.rank)
+        link = RankLink(rank=hello.rank, pid=hello.pid, epoch=FIRST_EPOCH)
+        self._on_link(link)
+        await link.serve(context)
+
+    # Any: a protobuf request class and its message.
+    def _store_handler(
+        self, request_class: Any, answer: Callable[[Any], Awaitable[Any]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap a store call: check the token, turn our errors into statuses."""
+
+        async def call(request: Any, context: Context) -> Any:
+            metadata = dict(context.invocation_metadata() or ())
+            token = str(metadata.get(STORE_METADATA_KEY, ""))
+            if not hmac.compare_digest(token.encode(), self._terms.token.encode()):
+                await context.abort(
+                    grpc.StatusCode.PERMISSION_DENIED, "the token is not this group's"
+                )
+            try:
+                return await answer(request)
+            except InvalidRequest as err:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+            except TimeoutError:
+                await context.abort(
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                    f"key {request.key!r} was not set within {request.timeout_s} s",
+                )
+
+        return grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=request_class.FromString,
+            response_serializer=lambda response: response.SerializeToString(),
+        )
+
+    async def _store_set(self, request: pb.StoreSetRequest) -> pb.StoreSetResponse:
+        self._store.set(request.key, request.value)
+        return pb.StoreSetResponse()
+
+    async def _store_get(self, request: pb.StoreGetRequest) -> pb.StoreGetResponse:
+        value = await self._store.get(request.key, timeout_s=request.timeout_s)
+        return pb.StoreGetResponse(value=value)
+
+    async def _store_add(self, request: pb.StoreAddRequest) -> pb.StoreAddResponse:
+        return pb.StoreAddResponse(value=self._store.add(request.key, request.amount))
+
+    async def _store_compare_set(
+        self, request: pb.StoreCompareSetRequest
+    ) -> pb.StoreCompareSetResponse:
+        value = self._store.compare_set(
+            request.key, expected=request.expected, desired=request.desired
+        )
+        return pb.StoreCompareSetResponse(value=value)
+
+    async def _store_check(self, request: pb.StoreCheckRequest) -> pb.StoreCheckResponse:
+        return pb.StoreCheckResponse(present=self._store.check(list(request.keys)))
+
+    async def _store_delete(self, request: pb.StoreDeleteRequest) -> pb.StoreDeleteResponse:
+        return pb.StoreDeleteResponse(removed=self._store.delete(request.key))
+
+
+async def _read_hello(context: Context) -> Hello:
+    """Read the first message of a stream; raises BadMessage when it is no Hello or none comes."""
+    try:
+        async with asyncio.timeout(_HELLO_TIMEOUT_S):
+            payload = await context.read()
+    except TimeoutError:
+        raise BadMessage(f"no Hello within {_HELLO_TIMEOUT_S} s") from None
+    if payload is grpc.aio.EOF:
+        raise BadMessage("the stream ended before its Hello")
+    message = decode_rank_message(payload)
+    if not isinstance(message, Hello):
+        raise BadMessage(f"the first message is {type(message).__name__}, not Hello")
+    return message
