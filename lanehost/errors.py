@@ -7,6 +7,7 @@ LanehostError
 ├── Cancelled              nobody
 ├── DeadlinePassed         the client allows more time; `phase` says where the time went
 ├── RankGroupLost          the ranks are gone; the client comes back
+├── Starting               the model is still loading; the client comes back
 ├── Draining               this server ends; the client goes to another
 ├── ReplyCorrupt           the model gave logits that are not numbers, for this request alone
 ├── NotBuilt               the client asked for something that this version does not have
@@ -72,6 +73,10 @@ class RankGroupLost(LanehostError):
         super().__init__(message)
         self.epoch = epoch
         self.rank = rank
+
+
+class Starting(LanehostError):
+    """The server is still loading its model."""
 
 
 class Draining(LanehostError):

@@ -34,6 +34,11 @@ class Tokenizer:
         """One more than the largest id that the tokenizer knows."""
         return len(self._pieces.table)
 
+    @property
+    def longest_token_bytes(self) -> int:
+        """Bytes of the longest token: no text has fewer tokens than its bytes over this."""
+        return max(map(len, self._pieces.table))
+
     def encode(self, text: str) -> list[int]:
         """Encode text; bos and eos are added where the model's tokenizer adds them.
 

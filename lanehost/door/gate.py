@@ -1,0 +1,51 @@
+"""The doors before the model is there: they stand open, and say "still loading".
+
+gRPC and HTTP are bound before any weight is read, so that a taken port is known at
+once and health can be asked from the first second. Until the real door is hung in,
+every request is refused as `Starting`.
+"""
+
+from lanehost.door.interface import Door, EventStream
+from lanehost.door.model_card import ModelCard
+from lanehost.errors import Starting
+from lanehost.job import ChatPrompt, Request, TextPrompt
+
+
+class Gate:
+    """A `Door` that hands everything to the real one, once there is one."""
+
+    def __init__(self) -> None:
+        """Begin shut."""
+        self._door: Door | None = None
+
+    def __repr__(self) -> str:
+        return f"<Gate {self._door!r}>"
+
+    def open(self, door: Door) -> None:
+        """Hang the real door in."""
+        self._door = door
+
+    async def submit(self, request: Request) -> EventStream:
+        """Hand on, or raise `Starting`."""
+        return await self._opened().submit(request)
+
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+        """Hand on, or raise `Starting`."""
+        return await self._opened().tokenize(prompt)
+
+    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+        """Hand on, or raise `Starting`."""
+        return await self._opened().detokenize(token_ids, keep_special=keep_special)
+
+    def model_card(self) -> ModelCard:
+        """Hand on, or raise `Starting`."""
+        return self._opened().model_card()
+
+    def is_serving(self) -> bool:
+        """Say whether a request sent now would be run."""
+        return self._door is not None and self._door.is_serving()
+
+    def _opened(self) -> Door:
+        if self._door is None:
+            raise Starting("the model is still loading")
+        return self._door

@@ -1,0 +1,31 @@
+"""Set up the log once, for the whole process: lines on standard error.
+
+Events have fixed names and values as fields. Nothing of a prompt or an image is ever
+a field, and an exception's message never is, since foreign code may quote its input.
+"""
+
+import logging
+import sys
+
+import structlog
+
+
+def set_up_logs(*, is_json: bool, is_verbose: bool = False) -> None:
+    """Write events as JSON for machines, or as aligned text for people."""
+    renderers: list[structlog.types.Processor]
+    if is_json:
+        renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        renderers = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.DEBUG if is_verbose else logging.INFO
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
