@@ -162,6 +162,8 @@ def _decode_prompt(message: pb.GenerateRequest | pb.StreamGenerateRequest) -> Pr
 
 
 def _decode_chat(chat: pb.Chat) -> ChatPrompt:
+    if not chat.messages:
+        raise InvalidRequest("chat.messages", "is empty, at least 1 is needed")
     return ChatPrompt(
         tuple(
             ChatMessage(role=_decode_role(message.role, index), content=message.content)

@@ -39,9 +39,9 @@ prompts = st.one_of(
     st.builds(TokenPrompt, st.lists(uint32, max_size=4).map(tuple)),
     st.builds(
         ChatPrompt,
-        st.lists(st.builds(ChatMessage, role=st.sampled_from(Role), content=text), max_size=3).map(
-            tuple
-        ),
+        st.lists(
+            st.builds(ChatMessage, role=st.sampled_from(Role), content=text), min_size=1, max_size=3
+        ).map(tuple),
     ),
 )
 requests = st.builds(
@@ -120,6 +120,12 @@ def test_a_missing_prompt_is_named() -> None:
     with pytest.raises(InvalidRequest, match="text, token_ids, chat") as caught:
         codec.decode_request(pb.GenerateRequest(), timeout_s=None)
     assert caught.value.field == "prompt"
+
+
+def test_a_chat_without_messages_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at least 1") as caught:
+        codec.decode_request(pb.GenerateRequest(chat=pb.Chat()), timeout_s=None)
+    assert caught.value.field == "chat.messages"
 
 
 @pytest.mark.parametrize("role", [0, 4, 99, -1])

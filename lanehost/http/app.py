@@ -1,0 +1,101 @@
+"""The OpenAI door: its paths.
+
+POST /v1/chat/completions     a chat, whole or streamed
+POST /v1/completions          text or token ids, whole or streamed
+GET  /v1/models               the one model, with its limits
+GET  /v1/models/NAME          the same, by name
+GET  /health                  200 while requests are run, else 503
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lanehost.door.interface import Door
+from lanehost.http.errors import UnknownModel, error_response, http_error_response
+from lanehost.http.forms import ChatForm, CompletionForm
+from lanehost.http.replying import ReplyEndpoint
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def build_http_app(door: Door, *, clock: Callable[[], float] = time.time) -> Starlette:
+    """Build the ASGI application; `clock` gives the time of day, in seconds."""
+    models = _Models(door, created_s=int(clock()))
+    return Starlette(
+        routes=[
+            _post("/v1/chat/completions", ReplyEndpoint(door, ChatForm(), clock)),
+            _post("/v1/completions", ReplyEndpoint(door, CompletionForm(), clock)),
+            Route("/v1/models", _bordered(models.list)),
+            Route("/v1/models/{name:path}", _bordered(models.get)),
+            Route("/health", _bordered(_health(door))),
+        ],
+        exception_handlers={HTTPException: _routing_failed},
+    )
+
+
+class _Models:
+    def __init__(self, door: Door, *, created_s: int) -> None:
+        self._door = door
+        self._created_s = created_s
+
+    async def list(self, request: Request) -> Response:
+        del request
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def get(self, request: Request) -> Response:
+        name, model = request.path_params["name"], self._model()
+        if name != model["id"]:
+            raise UnknownModel("model", f"{name[:100]!r} is not here, only {model['id']!r} is")
+        return JSONResponse(model)
+
+    def _model(self) -> dict[str, Any]:
+        card = self._door.model_card()
+        return {
+            "id": card.name,
+            "object": "model",
+            "created": self._created_s,
+            "owned_by": "lanehost",
+            "context_length": card.context_length,
+            "vocab_size": card.vocab_size,
+            "dtype": card.dtype,
+            "weights_digest": card.weights_digest,
+        }
+
+
+def _health(door: Door) -> _Endpoint:
+    async def health(request: Request) -> Response:
+        del request
+        is_serving = door.is_serving()
+        status = "serving" if is_serving else "not_serving"
+        return JSONResponse({"status": status}, status_code=200 if is_serving else 503)
+
+    return health
+
+
+def _post(path: str, endpoint: ReplyEndpoint) -> Route:
+    return Route(path, endpoint, methods=["POST"])
+
+
+def _bordered(endpoint: _Endpoint) -> _Endpoint:
+    @wraps(endpoint)
+    async def run(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Exception as error:  # noqa: BLE001 - the border: logged, and ends this call alone
+            return error_response(error)
+
+    return run
+
+
+async def _routing_failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    return http_error_response(HTTPException(error.status_code, detail, error.headers))

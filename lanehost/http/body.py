@@ -1,0 +1,312 @@
+"""The JSON bodies of the OpenAI door, each field checked for its type.
+
+Law: no option is accepted and ignored. A field is one of these:
+
+    understood       the fields of the classes below
+    a label          user, safety_identifier, metadata: they go to the log line of the job
+    known, not built in a class's `not_built`: its neutral values, and null, ask for nothing and
+                     are taken; any other value is refused by name
+    unknown          refused by name
+
+    field of the request               neutral values taken (null always is)
+    n, best_of                         1
+    presence_penalty, frequency_penalty 0
+    logit_bias                         {}
+    logprobs                           false for a chat; null alone for a completion, where 0 asks
+    top_logprobs                       0
+    echo                               false
+    suffix                             ""
+    response_format                    {"type": "text"}
+    tools, functions                   []
+    tool_choice, function_call         "none", "auto": without tools both mean none
+    parallel_tool_calls                true, false: there are no calls
+    modalities                         ["text"]
+    store                              false
+    service_tier                       "auto", "default"
+    audio, prediction, reasoning_effort, verbosity, web_search_options,
+    prompt_cache_key, prompt_cache_retention             null alone
+    stream_options.include_obfuscation false
+    messages[].name, audio, function_call, refusal       null alone
+    messages[].tool_calls, annotations []
+
+Extensions: top_k, min_p, stop_token_ids, ignore_eos, and up to 16 stop strings. What is absent
+takes the defaults of GetModel, which are not OpenAI's: greedy, and the server's max_tokens.
+Ranges that depend on the model are the door's to judge; nothing is ever clamped.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, to_json
+
+from lanehost.job import (
+    ChatMessage,
+    ChatPrompt,
+    Prompt,
+    Request,
+    Role,
+    SamplingParams,
+    StopParams,
+    TextPrompt,
+    TokenPrompt,
+)
+
+MAX_STOP_STRINGS = 16
+_UINT32 = Field(ge=0, le=(1 << 32) - 1)
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+}
+
+Uint32 = Annotated[int, _UINT32]
+Uint64 = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+# A body may hold millions of wrong ids: the first is enough.
+TokenIds = Annotated[list[Uint32], Field(fail_fast=True)]
+
+
+def not_built(field: str, message: str) -> PydanticCustomError:
+    """Make an error that becomes `NotBuilt` with the path of the value and `field` behind it."""
+    return PydanticCustomError("not_built", "{message}", {"field": field, "message": message})
+
+
+def _text_or_list(value: object) -> str:
+    # Tags with a tilde are steps of pydantic's path that are not in the client's JSON.
+    return "~text" if isinstance(value, str) else "~list"
+
+
+def _one_prompt(value: object) -> object:
+    """Take a list of one prompt as that prompt."""
+    if not isinstance(value, list) or not value or isinstance(value[0], int):
+        return value
+    if len(value) > 1:
+        raise not_built("", f"is a list of {len(value)} prompts, only one is taken")
+    return value[0]
+
+
+class Body(BaseModel):
+    """A JSON object whose every field is understood, neutral or refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    not_built: ClassVar[dict[str, tuple[object, ...]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_neutral(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for field in cls.not_built.keys() & value.keys():
+            _refuse_unless_neutral(field, value[field], cls.not_built[field])
+        return {field: item for field, item in value.items() if field not in cls.not_built}
+
+
+def _refuse_unless_neutral(field: str, value: object, neutral: tuple[object, ...]) -> None:
+    # By type as well: True is equal to 1, and is no count.
+    if value is None or any(type(value) is type(one) and value == one for one in neutral):
+        return
+    allowed = " or ".join(to_json(one).decode() for one in (*neutral, None))
+    raise not_built(field, f"is not built; leave it out, or send {allowed}")
+
+
+class StreamOptions(Body):
+    """How a stream is sent."""
+
+    not_built = {"include_obfuscation": (False,)}
+    include_usage: bool | None = None
+
+
+class GenerateBody(Body):
+    """What a chat and a completion share."""
+
+    model: str
+    max_tokens: Uint32 | None = None
+    temperature: Finite | None = None
+    top_p: Finite | None = None
+    top_k: Uint32 | None = None
+    min_p: Finite | None = None
+    seed: Uint64 | None = None
+    stop: (
+        Annotated[
+            Annotated[str, Tag("~text")]
+            | Annotated[list[str], Field(max_length=MAX_STOP_STRINGS), Tag("~list")],
+            Discriminator(_text_or_list),
+        ]
+        | None
+    ) = None
+    stop_token_ids: TokenIds | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+
+    @model_validator(mode="after")
+    def _options_need_a_stream(self) -> "GenerateBody":
+        if self.stream_options is not None and not self.stream:
+            raise PydanticCustomError(
+                "needs_stream", "is set, but stream is not true", {"field": "stream_options"}
+            )
+        return self
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with a chunk of usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def _request(self, prompt: Prompt, max_tokens: int | None, label: str) -> Request:
+        strings = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return Request(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            sampling=SamplingParams(
+                temperature=self.temperature,
+                top_p=self.top_p,
+                top_k=self.top_k,
+                min_p=self.min_p,
+                seed=self.seed,
+            ),
+            stop=StopParams(
+                strings=tuple(strings),
+                token_ids=tuple(self.stop_token_ids or ()),
+                ignore_eos=bool(self.ignore_eos),
+            ),
+            label=label,
+        )
+
+
+class CompletionBody(GenerateBody):
+    """The body of /v1/completions."""
+
+    not_built = {
+        "n": (1,),
+        "best_of": (1,),
+        "presence_penalty": (0, 0.0),
+        "frequency_penalty": (0, 0.0),
+        "logit_bias": ({},),
+        "logprobs": (),
+        "echo": (False,),
+        "suffix": ("",),
+    }
+    prompt: Annotated[
+        Annotated[str, Tag("~text")] | Annotated[TokenIds, Tag("~list")],
+        Discriminator(_text_or_list),
+        BeforeValidator(_one_prompt),
+    ]
+
+    def to_request(self) -> Request:
+        """Return what the door is asked."""
+        prompt: Prompt
+        if isinstance(self.prompt, str):
+            prompt = TextPrompt(self.prompt)
+        else:
+            prompt = TokenPrompt(tuple(self.prompt))
+        return self._request(prompt, self.max_tokens, self.user or "")
+
+
+class TextPart(Body):
+    """A part of a message; only text is built."""
+
+    type: Literal["text"]
+    text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_text(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("type") in ("image_url", "input_audio", "file"):
+            raise not_built("type", f"is {value['type']!r}, only 'text' is built")
+        return value
+
+
+class MessageBody(Body):
+    """One message; the texts of its parts are joined as they are."""
+
+    not_built = {
+        "name": (),
+        "audio": (),
+        "function_call": (),
+        "refusal": (),
+        "tool_calls": ([],),
+        "annotations": ([],),
+    }
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[
+        Annotated[str, Tag("~text")]
+        | Annotated[list[TextPart], Field(fail_fast=True), Tag("~list")],
+        Discriminator(_text_or_list),
+    ]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_tools(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("role") in ("tool", "function"):
+            raise not_built("role", f"is {value['role']!r}, tools are not built")
+        return value
+
+    def to_message(self) -> ChatMessage:
+        """Return the message in the door's words."""
+        parts = self.content
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        return ChatMessage(role=_ROLES[self.role], content=text)
+
+
+class ChatBody(GenerateBody):
+    """The body of /v1/chat/completions."""
+
+    not_built = {
+        "n": (1,),
+        "presence_penalty": (0, 0.0),
+        "frequency_penalty": (0, 0.0),
+        "logit_bias": ({},),
+        "logprobs": (False,),
+        "top_logprobs": (0,),
+        "response_format": ({"type": "text"},),
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "parallel_tool_calls": (True, False),
+        "functions": ([],),
+        "function_call": ("none", "auto"),
+        "modalities": (["text"],),
+        "store": (False,),
+        "service_tier": ("auto", "default"),
+        "audio": (),
+        "prediction": (),
+        "reasoning_effort": (),
+        "verbosity": (),
+        "web_search_options": (),
+        "prompt_cache_key": (),
+        "prompt_cache_retention": (),
+    }
+    messages: Annotated[list[MessageBody], Field(min_length=1, fail_fast=True)]
+    max_completion_tokens: Uint32 | None = None
+    safety_identifier: str | None = None
+    metadata: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> "ChatBody":
+        both = (self.max_tokens, self.max_completion_tokens)
+        if None not in both and both[0] != both[1]:
+            message = f"is {both[1]}, but max_tokens is {both[0]}; send one of them"
+            raise PydanticCustomError(
+                "two_limits", "{message}", {"field": "max_completion_tokens", "message": message}
+            )
+        return self
+
+    def to_request(self) -> Request:
+        """Return what the door is asked."""
+        labels = [self.user, self.safety_identifier]
+        pairs = [f"{key}={value}" for key, value in (self.metadata or {}).items()]
+        limit = self.max_completion_tokens
+        return self._request(
+            ChatPrompt(tuple(message.to_message() for message in self.messages)),
+            self.max_tokens if limit is None else limit,
+            " ".join([*filter(None, labels), *pairs]),
+        )

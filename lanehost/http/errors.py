@@ -1,0 +1,184 @@
+"""Error class → HTTP status and OpenAI's error form, in one table.
+
+    error            status  type                   code
+    InvalidRequest   400     invalid_request_error  invalid_value
+    NotBuilt         400     invalid_request_error  not_built
+    DoesNotFit       400     invalid_request_error  context_length_exceeded
+    UnknownModel     404     invalid_request_error  model_not_found
+    BodyTooLarge     413     invalid_request_error  body_too_large
+    Overloaded       429     rate_limit_error       overloaded           Retry-After
+    Cancelled        499     server_error           cancelled
+    DeadlinePassed   504     server_error           deadline_passed
+    RankGroupLost    503     server_error           rank_group_lost      Retry-After
+    Starting         503     server_error           starting             Retry-After
+    Draining         503     server_error           draining             Retry-After
+    ReplyCorrupt     500     server_error           reply_corrupt
+    InternalFault    500     server_error           internal_fault
+    any other        500     server_error           internal_fault       (its trace is in the log)
+
+NotBuilt is 400 and not 501, since official clients send a request again after any 5xx.
+`param` is the field in the words of OpenAI's JSON.
+"""
+
+import math
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from lanehost.door.fault import record_fault
+from lanehost.errors import (
+    Cancelled,
+    DeadlinePassed,
+    DoesNotFit,
+    Draining,
+    InternalFault,
+    InvalidRequest,
+    LanehostError,
+    NotBuilt,
+    Overloaded,
+    RankGroupLost,
+    ReplyCorrupt,
+    Starting,
+)
+
+_RETRY_AFTER_LOSS_S = 1.0
+_MAX_MESSAGE_CHARS = 1000
+_MAX_SHOWN_CHARS = 40
+
+
+class UnknownModel(InvalidRequest):
+    """The request names a model that is not here."""
+
+
+class BodyTooLarge(LanehostError):
+    """The body has more bytes than the door takes."""
+
+    def __init__(self, *, have: int, limit: int) -> None:
+        """Say both numbers."""
+        super().__init__(f"the body has at least {have} bytes, limit {limit}")
+
+
+_TABLE: dict[type[Exception], tuple[int, str, str]] = {
+    InvalidRequest: (400, "invalid_request_error", "invalid_value"),
+    NotBuilt: (400, "invalid_request_error", "not_built"),
+    DoesNotFit: (400, "invalid_request_error", "context_length_exceeded"),
+    UnknownModel: (404, "invalid_request_error", "model_not_found"),
+    BodyTooLarge: (413, "invalid_request_error", "body_too_large"),
+    Overloaded: (429, "rate_limit_error", "overloaded"),
+    Cancelled: (499, "server_error", "cancelled"),
+    DeadlinePassed: (504, "server_error", "deadline_passed"),
+    RankGroupLost: (503, "server_error", "rank_group_lost"),
+    Starting: (503, "server_error", "starting"),
+    Draining: (503, "server_error", "draining"),
+    ReplyCorrupt: (500, "server_error", "reply_corrupt"),
+    InternalFault: (500, "server_error", "internal_fault"),
+}
+# The words of the wire and the door → the words of OpenAI's JSON.
+_PARAMS = {
+    "prompt.token_ids": "prompt",
+    "text": "prompt",
+    "token_ids": "prompt",
+    "chat": "messages",
+    "chat.messages": "messages",
+    "stop.strings": "stop",
+    "stop.token_ids": "stop_token_ids",
+    "stop.ignore_eos": "ignore_eos",
+    "label": "user",
+}
+# (type of pydantic's error, whether text is allowed beside a list) → what the client reads.
+_MESSAGES = {
+    ("extra_forbidden", False): "is not a field that this door knows",
+    ("missing", False): "is missing",
+    ("model_type", False): "is not a JSON object",
+    ("list_type", False): "is not a list",
+    ("list_type", True): "is neither text nor a list",
+}
+
+
+def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
+    """Return the status and OpenAI's error object.
+
+    An error without a row is a bug of ours: it is logged with its trace under a
+    fresh record id, and the client gets the id alone.
+    """
+    known = error if type(error) in _TABLE else record_fault(error)
+    status, kind, code = _TABLE[type(known)]
+    param, message = None, str(known)
+    if isinstance(known, InvalidRequest | NotBuilt):
+        param = _param(known.field)
+        message = f"{param}: {known.reason}"
+    return status, _body(message, kind=kind, code=code, param=param)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """Return the answer to a request that failed before anything of it was sent."""
+    status, body = error_body(error)
+    retry_after_s = _retry_after_s(error)
+    headers = {} if retry_after_s is None else {"retry-after": str(math.ceil(retry_after_s))}
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def http_error_response(error: HTTPException) -> JSONResponse:
+    """Return OpenAI's form of an error that the router found: 404 and 405."""
+    body = _body(
+        error.detail, kind="invalid_request_error", code=f"http_{error.status_code}", param=None
+    )
+    return JSONResponse(body, status_code=error.status_code, headers=dict(error.headers or {}))
+
+
+def to_refusal(error: ValidationError) -> InvalidRequest | NotBuilt:
+    """Return the first thing that is wrong with a body, by the path of its field."""
+    first = error.errors(include_url=False)[0]
+    context: dict[str, Any] = first.get("ctx", {})
+    steps = [step for step in first["loc"] if not str(step).startswith("~")]
+    field = _path([*steps, *filter(None, [context.get("field")])])
+    if first["type"] == "not_built":
+        return NotBuilt(field, first["msg"])
+    is_or_list = "~list" in first["loc"][-1:]
+    message = _MESSAGES.get((first["type"], is_or_list))
+    if message is None:
+        message = first["msg"][:1].lower() + first["msg"][1:].replace("Input", "it")
+        message = message if context.get("field") else _shown(first["input"]) + message
+    return InvalidRequest(field or "body", message)
+
+
+def _shown(value: object) -> str:
+    """Show a value if it is small; a list or a long text is the client's own to look up."""
+    shown = repr(value)
+    if isinstance(value, list | dict) or len(shown) > _MAX_SHOWN_CHARS:
+        return f"is a {type(value).__name__}, "
+    return f"is {shown}, "
+
+
+def _path(steps: list[Any]) -> str:
+    path = ""
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path
+
+
+def _param(field: str) -> str:
+    return _PARAMS.get(field) or field.removeprefix("sampling.")
+
+
+def _body(message: str, *, kind: str, code: str, param: str | None) -> dict[str, Any]:
+    return {
+        "error": {
+            "message": message[:_MAX_MESSAGE_CHARS],
+            "type": kind,
+            "param": param,
+            "code": code,
+        }
+    }
+
+
+def _retry_after_s(error: Exception) -> float | None:
+    match error:
+        case Overloaded():
+            return error.retry_after_s
+        case RankGroupLost() | Starting() | Draining():
+            return _RETRY_AFTER_LOSS_S
+        case _:
+            return None

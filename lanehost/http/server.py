@@ -1,0 +1,109 @@
+"""Run the OpenAI door with uvicorn, in the event loop that is already there.
+
+Laws: the socket is bound before anything else, so a taken port is known at once; no
+SO_REUSEPORT, so two servers never share one; the signals of the process stay with the
+master.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from lanehost.errors import StartupFailed
+
+_BACKLOG = 1024
+# Beyond it uvicorn answers 503 in its own form: the last bound, far above the door's own.
+_MAX_CONNECTIONS = 4096
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say when connections are accepted."""
+        await super().startup(sockets=sockets)
+        self.has_started.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone: the master has them."""
+        yield
+
+
+class HttpServer:
+    """Bound when made; serves from `start` to `stop`."""
+
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        """Bind the address; a port of 0 takes a free one.
+
+        A name with several addresses is bound at the first of them, IPv4 before IPv6.
+
+        Raises:
+            StartupFailed: the address cannot be had.
+        """
+        self._socket = _bind(host, port)
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                http="h11",
+                ws="none",
+                limit_concurrency=_MAX_CONNECTIONS,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<HttpServer port {self.port} started={self._task is not None}>"
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Begin to accept; returns once it does."""
+        self._task = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
+        started = asyncio.create_task(self._uvicorn.has_started.wait())
+        try:
+            await asyncio.wait({self._task, started}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            started.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new connections, let requests end for so long, then cancel them."""
+        if self._task is None:
+            self._socket.close()
+            return
+        self._uvicorn.should_exit = True
+        await asyncio.wait({self._task}, timeout=grace_s)
+        late = list(self._uvicorn.server_state.tasks)
+        for task in late:
+            task.cancel()
+        # Those that were cancelled still have their way out to go: jobs are cancelled there.
+        await asyncio.gather(*late, return_exceptions=True)
+        self._uvicorn.force_exit = True
+        await self._task
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        # On POSIX this sets SO_REUSEADDR, which lets a port that was just left be taken again.
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise StartupFailed(f"cannot listen for HTTP on {where}: {error.strerror}") from error

@@ -1,0 +1,30 @@
+"""The OpenAI door over a fake door, on a free port of the loopback, for one test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from lanehost.http.app import build_http_app
+from lanehost.http.server import HttpServer
+from tests.support.fake_door import FakeDoor
+
+CREATED_S = 1_700_000_000
+
+
+@asynccontextmanager
+async def serve_http(door: FakeDoor) -> AsyncIterator[str]:
+    """Serve the door; gives its base URL."""
+    server = HttpServer(build_http_app(door, clock=lambda: CREATED_S + 0.5), "127.0.0.1", 0)
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def http_client(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve the door; gives a client of it."""
+    async with serve_http(door) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        yield client
