@@ -1,0 +1,84 @@
+"""Both doors, gRPC and HTTP: bound first, serving once told so, stopped in order."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from lanehost.console import Addresses
+from lanehost.door.gate import Gate
+from lanehost.http.app import build_http_app
+from lanehost.http.server import HttpServer
+from lanehost.server.grpc_server import bind_grpc, build_grpc_server
+from lanehost.server.health import Health
+from lanehost.settings import ServeSettings
+
+
+class Doors:
+    """The servers in front of the gate; used as a block around the whole run."""
+
+    def __init__(self, gate: Gate, settings: ServeSettings) -> None:
+        """Bind both addresses.
+
+        Raises:
+            StartupFailed: an address cannot be had; the other one is given back.
+        """
+        self._host = settings.host
+        self._health = Health()
+        self._http = None
+        if settings.http_port is not None:
+            app = build_http_app(gate)
+            self._http = HttpServer(app, host=settings.host, port=settings.http_port)
+        self._grpc = build_grpc_server(gate, self._health, reflection=settings.reflection)
+        self._grpc_port = 0
+        self._wanted_port = settings.port
+        self._is_stopped = False
+
+    async def __aenter__(self) -> Self:
+        """Accept connections; health says not serving.
+
+        Raises:
+            StartupFailed: the gRPC address cannot be had.
+        """
+        try:
+            self._grpc_port = bind_grpc(self._grpc, self._host, self._wanted_port)
+            await self._grpc.start()
+            if self._http is not None:
+                await self._http.start()
+        except BaseException:
+            await self.stop(grace_s=0)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop whatever still runs, at once."""
+        await self.stop(grace_s=0)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where the doors are."""
+        http = None if self._http is None else f"{self._host}:{self._http.port}"
+        return Addresses(grpc=f"{self._host}:{self._grpc_port}", http=http)
+
+    def set_serving(self) -> None:
+        """Tell health's watchers that requests are run."""
+        self._health.set_serving()
+
+    def set_not_serving(self) -> None:
+        """Tell health's watchers that requests are not run."""
+        self._health.set_not_serving()
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Let open requests end for so long, then cut them off; harmless when repeated."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._health.close()
+        stopping = [self._grpc.stop(grace_s)]
+        if self._http is not None:
+            stopping.append(self._http.stop(grace_s))
+        await asyncio.gather(*stopping)

@@ -1,0 +1,198 @@
+"""The master: builds every room, ties them together, and ends them in order.
+
+    doors bound (a taken port is known at once; health says NOT_SERVING)
+    → ranks spawned and loading, the text side loading beside them
+    → rank group formed → door and engine built → gate opened, health SERVING
+    … until the first SIGTERM or SIGINT …
+    → NOT_SERVING, door closed, open jobs finish (up to --drain-timeout)
+    → doors stopped → ranks stopped
+
+Laws: whatever was started is ended on every way out; the master never imports torch.
+"""
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack
+from enum import IntEnum
+from importlib.metadata import version
+
+import structlog
+
+from lanehost.admission.line import Line
+from lanehost.console import StartupConsole
+from lanehost.door.door import AdmissionDoor
+from lanehost.door.gate import Gate
+from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
+from lanehost.doors import Doors
+from lanehost.engine.engine import Engine
+from lanehost.engine.inbox import Drain, Inbox, Stop
+from lanehost.errors import Draining, RankGroupLost, StartupFailed
+from lanehost.logs import set_up_logs
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.group import RankGroup
+from lanehost.rank_group.supervisor import running_rank_group
+from lanehost.settings import ServeSettings
+from lanehost.signals import StopSignals
+from lanehost.text.model_text import ModelText, load_model_text
+
+log = structlog.get_logger()
+
+# How long the last events of open streams may take to leave.
+_GRACE_S = 2.0
+
+
+class ExitCode(IntEnum):
+    """What the process ends with."""
+
+    OK = 0
+    RANK_GROUP_LOST = 3
+    FORCED = 4
+
+
+def run(settings: ServeSettings) -> int:
+    """Serve until told to stop; returns the process's exit code.
+
+    Raises:
+        StartupFailed: the server cannot start; the message says what to do.
+    """
+    set_up_logs(is_json=settings.log_json)
+    console = StartupConsole(out=sys.stdout, err=sys.stderr)
+    return asyncio.run(Master(settings, console).run())
+
+
+class Master:
+    """One run of the server."""
+
+    def __init__(self, settings: ServeSettings, console: StartupConsole) -> None:
+        """Build nothing yet.
+
+        Args:
+            settings: Everything the operator chose.
+            console: Where progress and the addresses are shown.
+        """
+        self._settings = settings
+        self._console = console
+        self._stop_asked = asyncio.Event()
+        self._is_started = False
+
+    async def run(self) -> int:
+        """Serve until a signal or a fault ends it; returns the exit code.
+
+        Raises:
+            StartupFailed: the server cannot start.
+        """
+        main = asyncio.current_task()
+        assert main is not None
+
+        def ask_to_stop() -> None:
+            log.info("stop_asked", phase="serving" if self._is_started else "starting")
+            self._stop_asked.set()
+            if not self._is_started:
+                main.cancel()
+
+        def insist() -> None:
+            main.cancel()
+
+        with StopSignals(on_first=ask_to_stop, on_second=insist) as signals:
+            try:
+                await self._serve()
+            except RankGroupLost:
+                return ExitCode.RANK_GROUP_LOST
+            except asyncio.CancelledError:
+                if signals.num_received == 0:
+                    raise
+                return ExitCode.OK if signals.num_received == 1 else ExitCode.FORCED
+        return ExitCode.OK
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            gate = Gate()
+            doors = await stack.enter_async_context(Doors(gate, self._settings))
+            with self._console:
+                text, group = await self._load(stack)
+            card = make_card(self._settings, text, group.facts)
+            line, inbox = Line(self._settings.line), Inbox()
+            engine = Engine(group, line=line, inbox=inbox, clock=time.monotonic)
+            door = AdmissionDoor(
+                card=card,
+                text=text,
+                line=line,
+                inbox=inbox,
+                settings=self._settings.line,
+                clock=time.monotonic,
+            )
+            gate.open(door)
+            doors.set_serving()
+            self._is_started = True
+            self._console.ready(card, doors.addresses)
+            lost = await self._run_engine(engine, inbox, door=door, doors=doors)
+            # Before the ranks: the last events of open streams still leave by the doors.
+            await doors.stop(grace_s=_GRACE_S)
+            if lost is not None:
+                raise lost
+
+    async def _load(self, stack: AsyncExitStack) -> tuple[ModelText, RankGroup]:
+        ranks = self._settings.ranks
+        loading_text = asyncio.create_task(asyncio.to_thread(load_model_text, ranks.model_path))
+        try:
+            group = await stack.enter_async_context(
+                running_rank_group(ranks, on_progress=self._console.show)
+            )
+            return await loading_text, group
+        finally:
+            loading_text.cancel()
+            await asyncio.gather(loading_text, return_exceptions=True)
+
+    async def _run_engine(
+        self, engine: Engine, inbox: Inbox, *, door: AdmissionDoor, doors: Doors
+    ) -> RankGroupLost | None:
+        lost: RankGroupLost | None = None
+        async with asyncio.TaskGroup() as tasks:
+            draining = tasks.create_task(self._drain_when_asked(inbox, door=door, doors=doors))
+            try:
+                await engine.run()
+            except RankGroupLost as error:
+                # Kept and handed on: a task group would wrap it.
+                lost = error
+            draining.cancel()
+        doors.set_not_serving()
+        return lost
+
+    async def _drain_when_asked(self, inbox: Inbox, *, door: AdmissionDoor, doors: Doors) -> None:
+        await self._stop_asked.wait()
+        doors.set_not_serving()
+        door.close()
+        inbox.put(Drain())
+        await asyncio.sleep(self._settings.drain_timeout_s)
+        log.warning("drain_timeout", timeout_s=self._settings.drain_timeout_s)
+        inbox.put(Stop(Draining("the server ended before this reply did (--drain-timeout)")))
+
+
+def make_card(settings: ServeSettings, text: ModelText, facts: GroupFacts) -> ModelCard:
+    """Describe the model from what its text side and its ranks say.
+
+    Raises:
+        StartupFailed: the two do not speak of the same model.
+    """
+    if text.vocab_size != facts.vocab_size:
+        raise StartupFailed(
+            f"the tokenizer's files say {text.vocab_size} token ids, the weights "
+            f"{facts.vocab_size}: {settings.ranks.model_path} is not one model"
+        )
+    return ModelCard(
+        name=settings.model_name or text.name,
+        context_length=min(text.context_length, facts.context_length),
+        vocab_size=facts.vocab_size,
+        eos_token_ids=tuple(sorted(text.eos_token_ids)),
+        weights_digest=facts.weights_digest,
+        world_size=facts.world_size,
+        num_lanes=facts.num_lanes,
+        kv_tokens=facts.kv_tokens,
+        max_waiting=settings.line.max_waiting,
+        max_waiting_tokens=settings.line.max_waiting_tokens,
+        default_sampling=DEFAULT_SAMPLING,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
+        dtype=facts.dtype,
+        version=version("lanehost"),
+    )

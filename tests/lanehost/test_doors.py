@@ -1,0 +1,69 @@
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from lanehost.door.gate import Gate
+from lanehost.doors import Doors
+from lanehost.errors import StartupFailed
+from lanehost.settings import RankGroupSettings, ServeSettings
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def make_doors(tmp_path, **values):
+    ranks = RankGroupSettings(model_path=tmp_path)
+    return Doors(Gate(), ServeSettings(ranks=ranks, **{"port": 0, "http_port": 0} | values))
+
+
+async def health_of(address):
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        return (await stub.Check(health_pb2.HealthCheckRequest())).status
+
+
+async def test_health_can_be_asked_from_the_first_second_and_follows_what_is_told(tmp_path):
+    async with make_doors(tmp_path) as doors:
+        address = doors.addresses.grpc
+        assert await health_of(address) == NOT_SERVING
+        doors.set_serving()
+        assert await health_of(address) == SERVING
+        doors.set_not_serving()
+        assert await health_of(address) == NOT_SERVING
+
+
+async def test_while_the_gate_is_shut_http_answers_503(tmp_path):
+    async with make_doors(tmp_path) as doors, httpx.AsyncClient() as client:
+        health = await client.get(f"http://{doors.addresses.http}/health")
+        models = await client.get(f"http://{doors.addresses.http}/v1/models")
+    assert health.status_code == 503
+    assert models.status_code == 503
+    assert "still loading" in models.text
+
+
+async def test_without_an_http_port_there_is_no_http_door(tmp_path):
+    async with make_doors(tmp_path, http_port=None) as doors:
+        assert doors.addresses.http is None
+        assert await health_of(doors.addresses.grpc) == NOT_SERVING
+
+
+@pytest.mark.parametrize("which", ["port", "http_port"])
+async def test_a_taken_port_is_refused_by_name_and_the_other_one_is_given_back(tmp_path, which):
+    async with make_doors(tmp_path) as doors:
+        addresses = doors.addresses
+        taken = addresses.grpc if which == "port" else addresses.http
+        port = int(taken.rsplit(":", 1)[1])
+        with pytest.raises(StartupFailed, match=str(port)):
+            async with make_doors(tmp_path, **{which: port}):
+                pass
+
+
+async def test_stop_is_harmless_when_repeated_and_frees_both_ports(tmp_path):
+    async with make_doors(tmp_path) as doors:
+        addresses = doors.addresses
+        for _ in range(2):
+            await doors.stop(grace_s=0)
+    ports = [int(address.rsplit(":", 1)[1]) for address in (addresses.grpc, addresses.http)]
+    async with make_doors(tmp_path, port=ports[0], http_port=ports[1]):
+        pass
