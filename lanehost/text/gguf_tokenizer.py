@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gguf import TokenType
-from tokenizers import AddedToken, models, normalizers
+from tokenizers import AddedToken, models, normalizers, processors
 from tokenizers import Tokenizer as Pipeline
 
 from lanehost.errors import StartupFailed
 from lanehost.text.byte_level_families import BYTE_LEVEL_FAMILIES
-from lanehost.text.ends import add_ends
 from lanehost.text.gguf_fields import GgufFields
 from lanehost.text.pieces import SPACE_MARK, Pieces, byte_level_piece, sentencepiece_piece
 from lanehost.text.tokenizer import Tokenizer
@@ -197,4 +196,7 @@ def _add_ends(pipeline: Pipeline, fields: GgufFields, tokens: list[str], *, adds
         for name, is_wanted in wanted.items()
         if is_wanted
     }
-    add_ends(pipeline, bos=ends.get("bos"), eos=ends.get("eos"))
+    pipeline.post_processor = processors.TemplateProcessing(
+        single=[token for token in (ends.get("bos"), "$A", ends.get("eos")) if token],
+        special_tokens=[(token, pipeline.token_to_id(token)) for token in set(ends.values())],
+    )

@@ -1,7 +1,8 @@
 """Build a tokenizer from the tokenizer.json of a Hugging Face model folder.
 
-tokenizer.json holds the whole pipeline. tokenizer_config.json may add to it: names of
-special tokens, and whether bos and eos are added around a text.
+tokenizer.json holds the whole pipeline, what it adds around a text included; as in the
+reference, add_bos_token and add_eos_token of tokenizer_config.json do not change that. The
+names of special tokens are read from tokenizer_config.json.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Pipeline
 
 from lanehost.errors import StartupFailed
-from lanehost.text.ends import add_ends
 from lanehost.text.hf_folder import SPECIAL_TOKENS, TOKENIZER, TOKENIZER_CONFIG, HfFolder
 from lanehost.text.pieces import SPACE_MARK, Pieces, byte_level_piece, sentencepiece_piece
 from lanehost.text.tokenizer import Tokenizer
@@ -43,7 +43,6 @@ def tokenizer_from_folder(folder: HfFolder) -> Tokenizer:
     pipeline.no_padding()
     named = [token for name in _NAMED if (token := special_token(folder, name))]
     _mark_special(pipeline, named)
-    _add_stated_ends(pipeline, folder)
     decoder = folder.need_fields(TOKENIZER).get("decoder")
     return Tokenizer(pipeline, _pieces(pipeline, folder, decoder))
 
@@ -70,26 +69,6 @@ def _mark_special(pipeline: Pipeline, tokens: list[str]) -> None:
             if token not in special and pipeline.token_to_id(token) is not None
         ]
     )
-
-
-def _add_stated_ends(pipeline: Pipeline, folder: HfFolder) -> None:
-    """Follow add_bos_token and add_eos_token where the folder states one of them.
-
-    Without them, what tokenizer.json adds stands.
-    """
-    config = folder.fields(TOKENIZER_CONFIG)
-    stated = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
-    if all(wanted is None for wanted in stated.values()):
-        return
-    ends: dict[str, str | None] = {}
-    for name, wanted in stated.items():
-        token = special_token(folder, name) if wanted else None
-        if token and pipeline.token_to_id(token) is None:
-            raise folder.wrong(
-                TOKENIZER_CONFIG, f"{name}_token", f"is {token!r}, which {TOKENIZER} does not have"
-            )
-        ends[name] = token
-    add_ends(pipeline, bos=ends["bos"], eos=ends["eos"])
 
 
 def _pieces(pipeline: Pipeline, folder: HfFolder, decoder: Any) -> Pieces:
