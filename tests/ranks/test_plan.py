@@ -1,0 +1,47 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranks.plan import Chunk, ResolvedRows, StepPlan, result_digest, rows_digest
+
+ids = st.integers(0, 2**32 - 1)
+rows = st.builds(
+    ResolvedRows, lane_id=ids, start=ids, num_tokens=ids, num_blocks=ids, last_block=ids
+)
+
+
+def test_the_tokens_of_a_plan_are_those_of_its_chunks_and_one_a_decode():
+    chunk = Chunk(lane_id=0, start=0, token_ids=(1, 2, 3), draws=True)
+    assert StepPlan(step_id=1, epoch=1, chunks=(chunk,), decodes=(1, 2)).num_tokens == 5
+
+
+@given(st.lists(rows, min_size=1, max_size=4), st.data())
+def test_any_changed_number_of_any_row_changes_the_digest(plan_rows, data):
+    index = data.draw(st.integers(0, len(plan_rows) - 1))
+    field = data.draw(st.sampled_from([f.name for f in dataclasses.fields(ResolvedRows)]))
+    value = (getattr(plan_rows[index], field) + data.draw(st.integers(1, 99))) % 2**32
+    other = list(plan_rows)
+    other[index] = dataclasses.replace(plan_rows[index], **{field: value})
+    assert rows_digest(1, 1, plan_rows) != rows_digest(1, 1, other)
+
+
+@pytest.mark.parametrize("other", [(2, 1), (1, 2)])
+def test_another_step_or_epoch_is_another_digest(other):
+    assert rows_digest(1, 1, []) != rows_digest(*other, [])
+
+
+@given(st.dictionaries(ids, ids, max_size=6), st.randoms())
+def test_the_order_in_which_lanes_drew_does_not_matter(drawn, random):
+    shuffled = list(drawn.items())
+    random.shuffle(shuffled)
+    assert result_digest(b"p", [1], drawn) == result_digest(b"p", [1], dict(shuffled))
+
+
+def test_what_was_fed_and_drawn_and_planned_each_matter():
+    base = result_digest(b"plan", [1, 2], {0: 5})
+    assert base != result_digest(b"nalp", [1, 2], {0: 5})
+    assert base != result_digest(b"plan", [2, 1], {0: 5})
+    assert base != result_digest(b"plan", [1, 2], {0: 6})
+    assert base != result_digest(b"plan", [1, 2], {1: 5})
