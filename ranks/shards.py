@@ -26,6 +26,15 @@ class Shards:
     held: tuple[int, ...]
     num_shards: int
 
+    def cut(self, total: int, *, multiple: int = 1) -> tuple[range, ...]:
+        """Cut `total` units of the model into one run per shard."""
+        return cut_evenly(total, self.num_shards, multiple=multiple)
+
+    def held_parts(self, total: int, *, multiple: int = 1) -> list[range]:
+        """The runs of `total` units that this rank holds, in shard order."""
+        parts = self.cut(total, multiple=multiple)
+        return [parts[shard] for shard in self.held]
+
 
 def cut_shards(num_kv_heads: int, *, rank: int, world_size: int) -> Shards:
     """Cut a model with `num_kv_heads` KV groups for one rank of the world.
@@ -47,9 +56,9 @@ def cut_shards(num_kv_heads: int, *, rank: int, world_size: int) -> Shards:
 
 
 def cut_evenly(total: int, num_parts: int, *, multiple: int = 1) -> tuple[range, ...]:
-    """Cut `total` units into `num_parts` runs; cuts lie on a `multiple` where that leaves no run empty.
+    """Cut `total` units into `num_parts` runs, the longer ones first.
 
-    The first runs are the longer ones.
+    Cuts lie on a `multiple` where that leaves no run empty.
     """
     units = -(-total // multiple)
     if units < num_parts:

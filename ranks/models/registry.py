@@ -1,34 +1,27 @@
 """Which families there are, and how a checkpoint becomes a model on this rank."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from ranks.errors import BadCheckpoint
 from ranks.kv_store import KvStore
+from ranks.models.llama_loader import load_llama
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
+from ranks.weights.digests import digest_files
+from ranks.weights.gguf_config import read_gguf_config
+from ranks.weights.gguf_file import GgufFile
+from ranks.weights.hf_config import read_hf_config
 from ranks.weights.model_config import ModelConfig
+from ranks.weights.reader import TensorReader
+from ranks.weights.safetensors_folder import SafetensorsFolder
+from ranks.weights.source import WeightSource
 
 OnProgress = Callable[[int, int], None]
-
-
-class Checkpoint(Protocol):
-    """A model's files: facts at once, tensors when asked."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """The checked facts of the model."""
-        ...
-
-    def weights_digest(self) -> str:
-        """BLAKE2b over the bytes of all weight files, in hex."""
-        ...
-
-    def config_digest(self) -> str:
-        """BLAKE2b over the parsed config, in hex."""
-        ...
 
 
 class CausalLM(Protocol):
@@ -54,17 +47,48 @@ class CausalLM(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A model's files: facts at once, tensors when asked."""
+
+    config: ModelConfig
+    source: WeightSource
+    weight_files: tuple[Path, ...]
+
+    def weights_digest(self) -> str:
+        """BLAKE2b over the bytes of all weight files, in hex; reads them whole."""
+        return digest_files(list(self.weight_files))
+
+    def config_digest(self) -> str:
+        """BLAKE2b over the parsed config, in hex."""
+        return self.config.digest()
+
+
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a GGUF file or a folder with config.json and safetensors; loads no tensor.
 
     Raises:
         BadCheckpoint: The files cannot be used; the message names file and field.
     """
-    raise NotImplementedError
+    if path.is_dir():
+        folder = SafetensorsFolder(path)
+        config = read_hf_config(path / "config.json")
+        return Checkpoint(config=config, source=folder, weight_files=tuple(folder.paths))
+    if not path.is_file():
+        raise BadCheckpoint(f"{path}: no such file or folder")
+    file = GgufFile(path)
+    config = read_gguf_config(path, file)
+    return Checkpoint(config=config, source=file, weight_files=(path,))
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Map `auto` or `float32` to the type to compute with: bfloat16 only on cuda under `auto`."""
+    """Map `auto` or `float32` to the type to compute with.
+
+    `auto` is bfloat16 on cuda and float32 elsewhere.
+
+    Raises:
+        ValueError: The name is not known.
+    """
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name == "float32":
@@ -80,10 +104,16 @@ def load_model(
     dtype: torch.dtype,
     on_progress: OnProgress,
 ) -> CausalLM:
-    """Load this rank's part; `on_progress(done_bytes, total_bytes)` is called as it goes.
+    """Load this rank's part.
+
+    `on_progress(done_bytes, total_bytes)` counts the checkpoint's tensors as they are
+    done with, whole, whatever part of them this rank read.
 
     Raises:
-        BadCheckpoint: A tensor is missing, has another shape than the config says, or a
-            type that is not supported.
+        BadCheckpoint: A tensor is missing, unknown, misshapen or of an unsupported type.
     """
-    raise NotImplementedError
+    with torch.inference_mode():
+        reader = TensorReader(
+            checkpoint.source, device=device, dtype=dtype, on_progress=on_progress
+        )
+        return load_llama(checkpoint.config, shards, reader)

@@ -1,0 +1,136 @@
+"""The llama family: Llama, SmolLM2, Mistral, Qwen2, Qwen3.
+
+The cut: KV groups with their query heads, MLP columns and the vocabulary, each in
+`num_shards` runs; the embedding is whole on every rank. Merged products (q, k and v)
+hold the columns of all held shards; row-parallel ones stay apart per shard (ADR 2).
+
+    x ── norm ── qkv ── rotate ── attend ── output (sum over shards) ── + x
+      ── norm ── gate, up ── silu · ── down (sum over shards) ── + x
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from ranks.kv_store import KvStore
+from ranks.layers.attention import AttentionHeads, AttentionStep, SelfAttention, find_hidden
+from ranks.layers.embedding import Embedding, Head
+from ranks.layers.mlp import GatedMlp
+from ranks.layers.norm import RmsNorm
+from ranks.layers.rotary import Rotary
+from ranks.shards import Collective, Shards
+from ranks.step_inputs import StepInputs
+from ranks.weights.model_config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaLayer:
+    """One layer of this rank."""
+
+    input_norm: RmsNorm
+    attention: SelfAttention
+    mlp_norm: RmsNorm
+    mlp: GatedMlp
+
+    def __call__(self, x: torch.Tensor, step: AttentionStep) -> torch.Tensor:
+        """[padded rows, hidden] → the same; writes into `x`."""
+        x.add_(self.attention(self.input_norm(x), step))
+        return x.add_(self.mlp(self.mlp_norm(x), step.collective))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaParts:
+    """The parts of a model on this rank, as the loader makes them."""
+
+    embedding: Embedding
+    layers: tuple[LlamaLayer, ...]
+    norm: RmsNorm
+    head: Head
+
+
+class Llama:
+    """This rank's part of a llama-like model; implements `CausalLM`.
+
+    Args:
+        config: The model's facts.
+        shards: What this rank holds.
+        heads: The heads of this rank.
+        parts: The loaded parts.
+        like: An empty tensor of the type and on the device to compute with.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        shards: Shards,
+        heads: AttentionHeads,
+        parts: LlamaParts,
+        like: torch.Tensor,
+    ) -> None:
+        self.config = config
+        self.device = like.device
+        self.dtype = like.dtype
+        self.geometry = describe_geometry(config, shards)
+        self._is_leader = shards.rank == 0
+        self._heads = heads
+        self._parts = parts
+        self._like = like
+        self._rotary = Rotary(config, device=like.device, dtype=like.dtype)
+
+    def kv_bytes_per_block(self, block_size: int) -> int:
+        """Bytes that one KV block needs on this rank, all layers together."""
+        values = 2 * self._heads.num_kv_heads * self._heads.head_dim * block_size
+        return self.config.num_layers * values * self._like.element_size()
+
+    def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:
+        """Make the KV store; the pool is zeroed.
+
+        Raises:
+            OutOfRoom: The pool does not fit.
+            ValueError: The block size does not fit the tiles of attention.
+        """
+        return KvStore(
+            num_layers=self.config.num_layers,
+            num_kv_heads=self._heads.num_kv_heads,
+            head_dim=self._heads.head_dim,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            like=self._like,
+        )
+
+    @torch.inference_mode()
+    def forward(
+        self, inputs: StepInputs, kv: KvStore, collective: Collective
+    ) -> torch.Tensor | None:
+        """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
+        kv.open_blocks(inputs.opened_blocks)
+        step = AttentionStep(
+            inputs=inputs,
+            kv=kv,
+            collective=collective,
+            rotation=self._rotary.at(inputs.positions),
+            hidden={
+                window: find_hidden(inputs, window) for window in set(self.config.layer_windows)
+            },
+        )
+        x = self._parts.embedding(inputs.token_ids)
+        for layer in self._parts.layers:
+            x = layer(x, step)
+        if not inputs.draw_rows.numel():
+            no_draws = torch.empty(0, self.config.vocab_size, device=self.device)
+            return no_draws if self._is_leader else None
+        drawing = self._parts.norm(x.index_select(0, inputs.draw_rows))
+        return self._parts.head(drawing, collective)
+
+
+def describe_geometry(config: ModelConfig, shards: Shards) -> str:
+    """Say how the model is cut: "heads 6+3 of 9, kv 2+1 of 3, this rank holds shard 0"."""
+    groups = shards.cut(config.num_kv_heads)
+    kv = "+".join(str(len(part)) for part in groups)
+    heads = "+".join(str(len(part) * config.queries_per_kv_head) for part in groups)
+    held = " and ".join(str(shard) for shard in shards.held)
+    return (
+        f"heads {heads} of {config.num_heads}, kv {kv} of {config.num_kv_heads}, "
+        f"this rank holds shard {held}"
+    )

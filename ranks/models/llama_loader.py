@@ -1,0 +1,174 @@
+"""Load this rank's part of a llama-like model, tensor by tensor.
+
+Laws: a shard's MLP width is padded with zeros to a multiple of 16, because torch
+computes an odd end of a row with another exponential (`ranks.layers.mlp`); the zeros
+add nothing to a sum, and a shard is padded alike wherever it is held.
+"""
+
+import torch
+from torch.nn import functional
+
+from ranks.layers.attention import AttentionHeads, SelfAttention
+from ranks.layers.embedding import Embedding, Head
+from ranks.layers.linear import Linear, RowParallelLinear
+from ranks.layers.mlp import GatedMlp
+from ranks.layers.norm import RmsNorm
+from ranks.models.llama import Llama, LlamaLayer, LlamaParts
+from ranks.shards import Shards
+from ranks.tiles import pad_count
+from ranks.weights.model_config import ModelConfig
+from ranks.weights.reader import TensorReader
+
+_COLUMN_MULTIPLE = 16
+
+
+def load_llama(config: ModelConfig, shards: Shards, reader: TensorReader) -> Llama:
+    """Load the parts that `shards` names.
+
+    Raises:
+        BadCheckpoint: A tensor is missing, unknown, misshapen or of an unsupported type.
+    """
+    loader = _Loader(config, shards, reader)
+    embedding, head = loader.embedding_and_head()
+    layers = tuple(loader.layer(number) for number in range(config.num_layers))
+    norm = loader.norm("norm.weight", config.hidden_size)
+    reader.finish()
+    return Llama(
+        config,
+        shards=shards,
+        heads=loader.heads,
+        parts=LlamaParts(embedding=embedding, layers=layers, norm=norm, head=head),
+        like=reader.empty(),
+    )
+
+
+class _Loader:
+    """Knows how each tensor is named and cut."""
+
+    def __init__(self, config: ModelConfig, shards: Shards, reader: TensorReader) -> None:
+        self._config = config
+        self._shards = shards
+        self._reader = reader
+        self._groups = shards.held_parts(config.num_kv_heads)
+        self._mlp_parts = shards.held_parts(config.intermediate_size, multiple=_COLUMN_MULTIPLE)
+        num_kv_heads = sum(len(part) for part in self._groups)
+        self.heads = AttentionHeads(
+            num_heads=num_kv_heads * config.queries_per_kv_head,
+            num_kv_heads=num_kv_heads,
+            head_dim=config.head_dim,
+        )
+
+    def embedding_and_head(self) -> tuple[Embedding, Head]:
+        config = self._config
+        shape = (config.vocab_size, config.hidden_size)
+        part = _joined(self._shards.held_parts(config.vocab_size, multiple=_COLUMN_MULTIPLE))
+        table = self._reader.matrix("embed_tokens.weight", shape)
+        if not config.is_tied:
+            return Embedding(table), Head(self._reader.matrix("lm_head.weight", shape, rows=part))
+        # transformers ties whatever lm_head.weight holds.
+        self._reader.skip("lm_head.weight")
+        return Embedding(table), Head(table[part.start : part.stop])
+
+    def norm(self, name: str, width: int) -> RmsNorm:
+        return RmsNorm(self._reader.vector(name, width), self._config.norm_eps)
+
+    def layer(self, number: int) -> LlamaLayer:
+        prefix, width = f"layers.{number}", self._config.hidden_size
+        return LlamaLayer(
+            input_norm=self.norm(f"{prefix}.input_layernorm.weight", width),
+            attention=self._attention(number, f"{prefix}.self_attn"),
+            mlp_norm=self.norm(f"{prefix}.post_attention_layernorm.weight", width),
+            mlp=self._mlp(f"{prefix}.mlp"),
+        )
+
+    def _attention(self, number: int, prefix: str) -> SelfAttention:
+        config = self._config
+        norms = None
+        if config.has_qk_norm:
+            norms = (
+                self.norm(f"{prefix}.q_norm.weight", config.head_dim),
+                self.norm(f"{prefix}.k_norm.weight", config.head_dim),
+            )
+        return SelfAttention(
+            layer=number,
+            heads=self.heads,
+            qkv=self._merged_qkv(prefix),
+            output=self._row_parallel(
+                f"{prefix}.o_proj",
+                num_inputs=config.num_heads * config.head_dim,
+                parts=[self._head_rows(part, config.queries_per_kv_head) for part in self._groups],
+                has_bias=config.has_output_bias,
+            ),
+            qk_norm=norms,
+            window=config.layer_windows[number],
+        )
+
+    def _head_rows(self, groups: range, heads_per_group: int) -> range:
+        size = heads_per_group * self._config.head_dim
+        return range(groups.start * size, groups.stop * size)
+
+    def _merged_qkv(self, prefix: str) -> Linear:
+        config, weights, biases = self._config, [], []
+        for name, per_group in (("q", config.queries_per_kv_head), ("k", 1), ("v", 1)):
+            total = config.num_kv_heads * per_group * config.head_dim
+            rows = self._head_rows(_joined(self._groups), per_group)
+            shape = (total, config.hidden_size)
+            weights.append(self._reader.matrix(f"{prefix}.{name}_proj.weight", shape, rows=rows))
+            if config.has_qkv_bias:
+                biases.append(self._reader.vector(f"{prefix}.{name}_proj.bias", total, part=rows))
+        return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+
+    def _mlp(self, prefix: str) -> GatedMlp:
+        return GatedMlp(
+            gate=self._mlp_columns(f"{prefix}.gate_proj"),
+            up=self._mlp_columns(f"{prefix}.up_proj"),
+            down=self._row_parallel(
+                f"{prefix}.down_proj",
+                num_inputs=self._config.intermediate_size,
+                parts=self._mlp_parts,
+                has_bias=self._config.has_mlp_bias,
+            ),
+        )
+
+    def _mlp_columns(self, prefix: str) -> Linear:
+        total = self._config.intermediate_size
+        shape = (total, self._config.hidden_size)
+        weights = [
+            functional.pad(
+                self._reader.matrix(f"{prefix}.weight", shape, rows=part), (0, 0, 0, _missing(part))
+            )
+            for part in self._mlp_parts
+        ]
+        if not self._config.has_mlp_bias:
+            return Linear(torch.cat(weights))
+        biases = [
+            functional.pad(
+                self._reader.vector(f"{prefix}.bias", total, part=part), (0, _missing(part))
+            )
+            for part in self._mlp_parts
+        ]
+        return Linear(torch.cat(weights), torch.cat(biases))
+
+    def _row_parallel(
+        self, prefix: str, *, num_inputs: int, parts: list[range], has_bias: bool
+    ) -> RowParallelLinear:
+        num_outputs = self._config.hidden_size
+        shape = (num_outputs, num_inputs)
+        weights = [
+            functional.pad(
+                self._reader.matrix(f"{prefix}.weight", shape, columns=part), (0, _missing(part))
+            )
+            for part in parts
+        ]
+        bias = self._reader.vector(f"{prefix}.bias", num_outputs) if has_bias else None
+        return RowParallelLinear(weights, bias)
+
+
+def _joined(parts: list[range]) -> range:
+    """The held parts as one run: shards are held in order, without gaps."""
+    return range(parts[0].start, parts[-1].stop)
+
+
+def _missing(part: range) -> int:
+    """Columns that a shard lacks to a multiple of 16."""
+    return pad_count(len(part), _COLUMN_MULTIPLE) - len(part)

@@ -1,0 +1,129 @@
+"""From the fields of a GGUF header to a `ModelConfig`.
+
+Laws: what would change the numbers and is not built is refused by name.
+"""
+
+from pathlib import Path
+
+from ranks.errors import BadCheckpoint
+from ranks.weights.gguf_file import GgufFile
+from ranks.weights.model_config import FactorRope, LinearRope, ModelConfig, RopeScaling
+
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+
+
+def read_gguf_config(path: Path, file: GgufFile) -> ModelConfig:
+    """Read the config; tells the file how the architecture stores q and k.
+
+    Raises:
+        BadCheckpoint: The architecture or an option of it is not supported, or a field
+            is missing or of the wrong kind.
+    """
+    architecture = file.header.fields.get("general.architecture")
+    if architecture not in _ARCHITECTURES:
+        raise BadCheckpoint(
+            f"{path}: general.architecture is {architecture!r}, "
+            f"supported are {', '.join(_ARCHITECTURES)}"
+        )
+    config = _build(_Fields(path, file, str(architecture)))
+    if architecture == "llama":
+        file.undo_interleaving(config.head_dim)
+    return config
+
+
+class _Fields:
+    """Typed look-ups below `<architecture>.`."""
+
+    def __init__(self, path: Path, file: GgufFile, architecture: str) -> None:
+        self.path = path
+        self.file = file
+        self.architecture = architecture
+
+    def error(self, message: str) -> BadCheckpoint:
+        return BadCheckpoint(f"{self.path}: {message}")
+
+    def find(self, name: str) -> object:
+        return self.file.header.fields.get(f"{self.architecture}.{name}")
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        value = self.find(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(f"{self.architecture}.{name} is {value!r}, a whole number is needed")
+        return value
+
+    def real(self, name: str, default: float | None = None) -> float:
+        value = self.find(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.error(f"{self.architecture}.{name} is {value!r}, a number is needed")
+        return float(value)
+
+    def has(self, name: str) -> bool:
+        return self.file.shape(name) is not None
+
+
+def _build(fields: _Fields) -> ModelConfig:
+    num_layers, num_heads = fields.whole("block_count"), fields.whole("attention.head_count")
+    hidden_size = fields.whole("embedding_length")
+    context_length = fields.whole("context_length")
+    head_dim = fields.whole("attention.key_length", hidden_size // max(1, num_heads))
+    _refuse_unbuilt(fields, head_dim=head_dim, context_length=context_length)
+    embedding = fields.file.shape("embed_tokens.weight")
+    if embedding is None:
+        raise fields.error("tensor 'token_embd.weight' is missing")
+    return ModelConfig(
+        family=fields.architecture,
+        vocab_size=embedding[0],
+        context_length=context_length,
+        hidden_size=hidden_size,
+        intermediate_size=fields.whole("feed_forward_length"),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=fields.whole("attention.head_count_kv", num_heads),
+        head_dim=head_dim,
+        norm_eps=fields.real("attention.layer_norm_rms_epsilon"),
+        rope_theta=fields.real("rope.freq_base", 10_000.0),
+        rope_scaling=_rope_scaling(fields, head_dim),
+        has_qkv_bias=fields.has("layers.0.self_attn.q_proj.bias"),
+        has_output_bias=fields.has("layers.0.self_attn.o_proj.bias"),
+        has_mlp_bias=fields.has("layers.0.mlp.up_proj.bias"),
+        has_qk_norm=fields.architecture == "qwen3",
+        is_tied=not fields.has("lm_head.weight"),
+        layer_windows=(None,) * max(0, min(num_layers, 1 << 16)),
+    )
+
+
+def _refuse_unbuilt(fields: _Fields, *, head_dim: int, context_length: int) -> None:
+    if fields.whole("expert_count", 0):
+        raise fields.error(f"{fields.architecture}.expert_count: experts are not supported")
+    for name in ("rope.dimension_count", "attention.value_length"):
+        value = fields.whole(name, head_dim)
+        if value != head_dim:
+            raise fields.error(
+                f"{fields.architecture}.{name} is {value}: only the head's {head_dim} is supported"
+            )
+    window = fields.whole("attention.sliding_window", 0)
+    if 0 < window < context_length:
+        raise fields.error(
+            f"{fields.architecture}.attention.sliding_window is {window}, below the context "
+            f"of {context_length}: not supported from GGUF"
+        )
+
+
+def _rope_scaling(fields: _Fields, head_dim: int) -> RopeScaling | None:
+    kind = fields.find("rope.scaling.type")
+    if kind not in (None, "none", "linear"):
+        raise fields.error(
+            f"{fields.architecture}.rope.scaling.type is {kind!r}, supported are none and linear"
+        )
+    factors = fields.file.shape("rope_freqs.weight")
+    if factors is None:
+        return LinearRope(factor=fields.real("rope.scaling.factor")) if kind == "linear" else None
+    if kind == "linear" or factors != (head_dim // 2,):
+        raise fields.error(
+            f"tensor 'rope_freqs.weight' has shape {factors} with rope.scaling.type {kind!r}: "
+            f"({head_dim // 2},) without scaling is needed"
+        )
+    values = fields.file.read("rope_freqs.weight", rows=range(head_dim // 2), columns=None)
+    return FactorRope(factors=tuple(values.tolist()))

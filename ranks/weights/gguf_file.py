@@ -1,0 +1,149 @@
+"""A GGUF file as a source of tensors: only the rows that are asked for are touched.
+
+Laws: names and the order of values are those of a Hugging Face checkpoint. llama.cpp
+stores q and k of the architecture `llama` with the two halves of each head
+interleaved; that is undone here, so that one rotary code serves all (ADR 2).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+
+from ranks.errors import BadCheckpoint
+from ranks.weights.gguf_header import GgufHeader, TensorInfo, read_gguf_header
+
+_TYPES = GGMLQuantizationType
+SUPPORTED_TYPES = (
+    _TYPES.F32, _TYPES.F16, _TYPES.BF16, _TYPES.Q8_0, _TYPES.Q4_0, _TYPES.Q4_1, _TYPES.Q5_0,
+    _TYPES.Q5_1, _TYPES.Q4_K, _TYPES.Q5_K, _TYPES.Q6_K,
+)  # fmt: skip
+
+_NAMES = {
+    "token_embd": "embed_tokens",
+    "output_norm": "norm",
+    "output": "lm_head",
+    "rope_freqs": "rope_freqs",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_INTERLEAVED = ("self_attn.q_proj.", "self_attn.k_proj.")
+
+
+class GgufFile:
+    """The tensors of a GGUF file; implements `WeightSource`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data = _map_file(path)
+        self.header: GgufHeader = read_gguf_header(path, self._data)
+        self._infos = {_translate(name): info for name, info in self.header.tensors.items()}
+        self._interleaved_head_dim: int | None = None
+
+    def undo_interleaving(self, head_dim: int) -> None:
+        """Read q and k as llama.cpp stores them for the architecture `llama`."""
+        self._interleaved_head_dim = head_dim
+
+    def names(self) -> set[str]:
+        """All tensors."""
+        return set(self._infos)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The whole tensor's shape, None when there is no such tensor."""
+        info = self._infos.get(name)
+        return None if info is None else info.shape
+
+    def num_bytes(self, name: str) -> int:
+        """Bytes that the whole tensor takes in the file."""
+        return self._infos[name].num_bytes
+
+    def read(self, name: str, *, rows: range, columns: range | None) -> torch.Tensor:
+        """Read rows, and of those some columns, as float32.
+
+        Raises:
+            BadCheckpoint: The tensor's type is not supported, or heads are cut in two.
+        """
+        info = self._infos[name]
+        kind = _TYPES(info.type_id)
+        if kind not in SUPPORTED_TYPES:
+            known = ", ".join(one.name for one in SUPPORTED_TYPES)
+            raise BadCheckpoint(
+                f"{self._path}: tensor {info.name!r} has type {kind.name}, supported are {known}"
+            )
+        if len(info.shape) == 1:
+            values = self._read_groups(info, kind, rows=range(1), columns=rows)[0]
+        else:
+            values = self._read_groups(info, kind, rows=rows, columns=columns)
+        tensor = torch.from_numpy(values)
+        if self._interleaved_head_dim is not None and any(part in name for part in _INTERLEAVED):
+            return self._join_halves(info.name, tensor, self._interleaved_head_dim)
+        return tensor
+
+    def _read_groups(
+        self,
+        info: TensorInfo,
+        kind: GGMLQuantizationType,
+        *,
+        rows: range,
+        columns: range | None,
+    ) -> npt.NDArray[np.float32]:
+        """Dequantise whole groups around the columns, then cut the columns out."""
+        group, group_bytes = GGML_QUANT_SIZES[kind]
+        columns = range(info.shape[-1]) if columns is None else columns
+        first, last = columns.start // group, -(-columns.stop // group)
+        row_bytes = info.shape[-1] // group * group_bytes
+        raw = self._data[info.offset : info.offset + info.num_bytes].reshape(-1, row_bytes)
+        part = np.ascontiguousarray(
+            raw[rows.start : rows.stop, first * group_bytes : last * group_bytes]
+        )
+        values = _to_float32(part, kind)
+        start = columns.start - first * group
+        return np.ascontiguousarray(values[:, start : start + len(columns)])
+
+    def _join_halves(self, name: str, tensor: torch.Tensor, head_dim: int) -> torch.Tensor:
+        if tensor.shape[0] % head_dim:
+            raise BadCheckpoint(
+                f"{self._path}: tensor {name!r}: {tensor.shape[0]} rows are not whole heads "
+                f"of {head_dim}"
+            )
+        pairs = tensor.view(-1, head_dim // 2, 2, *tensor.shape[1:])
+        return pairs.transpose(1, 2).reshape(tensor.shape)
+
+
+def _map_file(path: Path) -> npt.NDArray[np.uint8]:
+    try:
+        return np.memmap(path, mode="r", dtype=np.uint8)
+    except (OSError, ValueError) as err:  # ValueError: an empty file cannot be mapped
+        raise BadCheckpoint(f"{path}: cannot be read: {err}") from err
+
+
+def _translate(name: str) -> str:
+    """The Hugging Face name; what has none keeps its own and is refused as unknown later."""
+    stem, _, suffix = name.rpartition(".")
+    parts = stem.split(".")
+    if len(parts) == 3 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:  # noqa: PLR2004 (blk.0.attn_q)
+        return f"layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{suffix}"
+    return f"{_NAMES[stem]}.{suffix}" if stem in _NAMES else name
+
+
+def _to_float32(raw: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
+    if kind is _TYPES.F32:
+        return raw.view("<f4").astype(np.float32)
+    if kind is _TYPES.F16:
+        return raw.view("<f2").astype(np.float32)
+    values: npt.NDArray[np.float32] = dequantize(raw, kind)
+    return values

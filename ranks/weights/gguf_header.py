@@ -1,0 +1,219 @@
+"""Read the header of a GGUF file, bounded.
+
+Laws: no length in the file is believed before it is checked against the bytes that
+are left, so a hostile file costs no more time or memory than its own size. Arrays of
+more than `_MAX_ARRAY_KEPT` values (the tokenizer's) are walked over, not kept.
+
+The `gguf` package's own reader walks any count that the file claims; it is used for
+its constants and its dequantising only.
+
+Layout: magic, version, number of tensors, number of fields; the fields (name, type,
+value); the tensors (name, dimensions with the fastest first, type, offset); padding
+to the alignment; the tensors' bytes.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from ranks.errors import BadCheckpoint
+
+Scalar = int | float | bool | str
+FieldValue = Scalar | tuple[Scalar, ...] | None
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_MAX_NAME_BYTES = 65_535
+_MAX_FIELDS = 65_536
+_MAX_TENSORS = 262_144
+_MAX_DIMENSIONS = 4
+_MAX_ARRAY_KEPT = 4_096
+_MAX_STRING_KEPT = 65_536
+_DEFAULT_ALIGNMENT = 32
+
+_STRING, _ARRAY = 8, 9
+_SCALARS = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
+    12: "<d",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """Where a tensor lies; `shape` has the slowest dimension first."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_id: int
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufHeader:
+    """Fields and tensors; the value of a long array is None."""
+
+    fields: dict[str, FieldValue]
+    tensors: dict[str, TensorInfo]
+
+
+def read_gguf_header(path: Path, data: npt.NDArray[np.uint8]) -> GgufHeader:
+    """Read the header of the mapped file `data`.
+
+    Raises:
+        BadCheckpoint: The file is not a GGUF file, is cut short or contradicts itself.
+    """
+    cursor = _Cursor(path, data)
+    num_tensors, num_fields = _read_counts(cursor)
+    fields: dict[str, FieldValue] = {}
+    for _ in range(num_fields):
+        name = cursor.read_name("field name")
+        if name in fields:
+            raise cursor.error(f"field {name!r} is there twice")
+        fields[name] = _read_value(cursor, cursor.read("<I"))
+    infos = [_read_tensor_info(cursor) for _ in range(num_tensors)]
+    start = _align(cursor, fields.get("general.alignment", _DEFAULT_ALIGNMENT))
+    tensors: dict[str, TensorInfo] = {}
+    for info in infos:
+        if info.name in tensors:
+            raise cursor.error(f"tensor {info.name!r} is there twice")
+        tensors[info.name] = _place(cursor, info, start)
+    return GgufHeader(fields=fields, tensors=tensors)
+
+
+class _Cursor:
+    """A position in the mapped file that never passes its end."""
+
+    def __init__(self, path: Path, data: npt.NDArray[np.uint8]) -> None:
+        self.path = path
+        self.data = memoryview(data.data)
+        self.at = 0
+
+    def error(self, message: str) -> BadCheckpoint:
+        return BadCheckpoint(f"{self.path}: {message}")
+
+    @property
+    def num_left(self) -> int:
+        return len(self.data) - self.at
+
+    def skip(self, num_bytes: int) -> int:
+        """Move on and return where it was."""
+        if num_bytes > self.num_left:
+            raise self.error(
+                f"the header wants {num_bytes} bytes at offset {self.at}, "
+                f"the file has {self.num_left} left"
+            )
+        start, self.at = self.at, self.at + num_bytes
+        return start
+
+    def read(self, form: str) -> int:
+        start = self.skip(struct.calcsize(form))
+        value: int = struct.unpack_from(form, self.data, start)[0]
+        return value
+
+    def read_name(self, what: str) -> str:
+        length = self.read("<Q")
+        if length > _MAX_NAME_BYTES:
+            raise self.error(f"a {what} has {length} bytes, the limit is {_MAX_NAME_BYTES}")
+        start = self.skip(length)
+        try:
+            return bytes(self.data[start : self.at]).decode()
+        except UnicodeDecodeError as err:
+            raise self.error(f"a {what} at offset {start} is not UTF-8") from err
+
+
+def _read_counts(cursor: _Cursor) -> tuple[int, int]:
+    if bytes(cursor.data[:4]) != _MAGIC:
+        raise cursor.error(f"not a GGUF file: it begins with {bytes(cursor.data[:4])!r}")
+    cursor.skip(4)
+    version = cursor.read("<I")
+    if version not in _VERSIONS:
+        raise cursor.error(f"GGUF version is {version}, supported are {_VERSIONS}")
+    num_tensors, num_fields = cursor.read("<Q"), cursor.read("<Q")
+    if num_tensors > _MAX_TENSORS:
+        raise cursor.error(f"number of tensors is {num_tensors}, the limit is {_MAX_TENSORS}")
+    if num_fields > _MAX_FIELDS:
+        raise cursor.error(f"number of fields is {num_fields}, the limit is {_MAX_FIELDS}")
+    return num_tensors, num_fields
+
+
+def _read_value(cursor: _Cursor, type_id: int) -> FieldValue:
+    if type_id == _ARRAY:
+        return _read_array(cursor)
+    if type_id == _STRING:
+        return _read_string(cursor)
+    if type_id not in _SCALARS:
+        raise cursor.error(f"a field has type {type_id}, which GGUF does not know")
+    return cursor.read(_SCALARS[type_id])
+
+
+def _read_string(cursor: _Cursor) -> str | None:
+    length = cursor.read("<Q")
+    start = cursor.skip(length)
+    if length > _MAX_STRING_KEPT:
+        return None
+    # Text that the model does not need must not keep it from loading.
+    return bytes(cursor.data[start : cursor.at]).decode(errors="replace")
+
+
+def _read_array(cursor: _Cursor) -> tuple[Scalar, ...] | None:
+    type_id, length = cursor.read("<I"), cursor.read("<Q")
+    if type_id == _STRING:
+        for _ in range(length):  # each takes 8 bytes or more, so the file's end ends this
+            cursor.skip(cursor.read("<Q"))
+        return None
+    if type_id not in _SCALARS:
+        raise cursor.error(f"an array has values of type {type_id}, which is not supported")
+    size = struct.calcsize(_SCALARS[type_id])
+    start = cursor.skip(length * size)
+    if length > _MAX_ARRAY_KEPT:
+        return None
+    form = f"<{length}{_SCALARS[type_id][1]}"
+    return struct.unpack_from(form, cursor.data, start)
+
+
+def _read_tensor_info(cursor: _Cursor) -> TensorInfo:
+    name = cursor.read_name("tensor name")
+    num_dimensions = cursor.read("<I")
+    if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
+        raise cursor.error(
+            f"tensor {name!r} has {num_dimensions} dimensions, the limit is {_MAX_DIMENSIONS}"
+        )
+    shape = tuple(reversed([cursor.read("<Q") for _ in range(num_dimensions)]))
+    type_id, offset = cursor.read("<I"), cursor.read("<Q")
+    return TensorInfo(name=name, shape=shape, type_id=type_id, offset=offset, num_bytes=0)
+
+
+def _align(cursor: _Cursor, alignment: FieldValue) -> int:
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise cursor.error(f"general.alignment is {alignment!r}, it must be a power of two")
+    return -(-cursor.at // alignment) * alignment
+
+
+def _place(cursor: _Cursor, info: TensorInfo, start: int) -> TensorInfo:
+    try:
+        group, group_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(info.type_id)]
+    except (ValueError, KeyError) as err:
+        raise cursor.error(f"tensor {info.name!r} has the unknown type {info.type_id}") from err
+    if info.shape[-1] % group:
+        raise cursor.error(
+            f"tensor {info.name!r} has rows of {info.shape[-1]} values in groups of {group}"
+        )
+    num_bytes = math.prod(info.shape) // group * group_bytes
+    offset, length = start + info.offset, len(cursor.data)
+    if offset + num_bytes > length:
+        raise cursor.error(
+            f"tensor {info.name!r} ends at byte {offset + num_bytes}, the file at {length}"
+        )
+    return TensorInfo(
+        name=info.name,
+        shape=info.shape,
+        type_id=info.type_id,
+        offset=offset,
+        num_bytes=num_bytes,
+    )

@@ -1,0 +1,86 @@
+"""Read this rank's parts of a checkpoint, each shape checked, with progress.
+
+Laws: a tensor is read only after its whole shape was found to be what the config
+says. A tensor of the checkpoint that nobody reads is an error: it would mean that the
+model computes something else than its files say.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from ranks.errors import BadCheckpoint
+from ranks.weights.source import WeightSource
+
+# Old checkpoints carry buffers that are computed from the config.
+_DERIVED = ("rotary_emb.inv_freq", "rope_freqs.weight")
+
+
+class TensorReader:
+    """Tensors of one checkpoint, checked and cast; counts what is done with."""
+
+    def __init__(
+        self,
+        source: WeightSource,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        self._source = source
+        self._device = device
+        self._dtype = dtype
+        self._on_progress = on_progress
+        self._unread = {name for name in source.names() if not name.endswith(_DERIVED)}
+        self._total_bytes = sum(source.num_bytes(name) for name in self._unread)
+        self._done_bytes = 0
+
+    def matrix(
+        self, name: str, shape: tuple[int, int], *, rows: range | None = None,
+        columns: range | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Read `rows` and `columns` of a matrix whose whole shape is `shape`."""
+        self._check(name, shape)
+        rows = range(shape[0]) if rows is None else rows
+        return self._read(name, rows, columns)
+
+    def vector(self, name: str, length: int, *, part: range | None = None) -> torch.Tensor:
+        """Read `part` of a vector whose whole length is `length`."""
+        self._check(name, (length,))
+        return self._read(name, range(length) if part is None else part, None)
+
+    def empty(self) -> torch.Tensor:
+        """An empty tensor of the type and on the device that tensors are read to."""
+        return torch.empty(0, device=self._device, dtype=self._dtype)
+
+    def skip(self, name: str) -> None:
+        """Pass over a tensor that may be there but is not needed."""
+        self._unread.discard(name)
+
+    def finish(self) -> None:
+        """Report that all is read.
+
+        Raises:
+            BadCheckpoint: A tensor of the checkpoint was not read by anybody.
+        """
+        if self._unread:
+            raise BadCheckpoint(
+                f"tensor {min(self._unread)!r} and {len(self._unread) - 1} more are not part "
+                f"of the model that the config describes"
+            )
+        self._on_progress(self._total_bytes, self._total_bytes)
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self._source.shape(name)
+        if found is None:
+            raise BadCheckpoint(f"tensor {name!r} is missing; the config needs it as {shape}")
+        if found != shape:
+            raise BadCheckpoint(f"tensor {name!r} has shape {found}, the config says {shape}")
+
+    def _read(self, name: str, rows: range, columns: range | None) -> torch.Tensor:
+        tensor = self._source.read(name, rows=rows, columns=columns)
+        if name in self._unread:
+            self._unread.discard(name)
+            self._done_bytes += self._source.num_bytes(name)
+            self._on_progress(self._done_bytes, self._total_bytes)
+        return tensor.to(device=self._device, dtype=self._dtype)
