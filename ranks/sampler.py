@@ -1,13 +1,29 @@
 """From logits to token ids, on the leader.
 
 Laws: a row's token depends on its logits, its `Draw` and its position alone. Noise is
-keyed by (seed, position, token id). A row that is not finite gives token 0 and its
-flag, and leaves its neighbours untouched. Among equal logits the lowest id wins.
+keyed by (seed, position, token id) through an integer hash, so it depends on nothing
+else: not on the batch, the device or what was drawn before. A row that is not finite
+gives token 0 and its flag, and leaves its neighbours untouched. Among equal logits the
+lowest id wins.
+
+A drawn row goes: logits / temperature, top_k, top_p, min_p, then the token with the
+largest logit plus Gumbel noise, which is a draw from the softmax of what is left.
+Sums run in float64 and in a fixed order; rows are drawn one by one.
 """
+
+import math
 
 import torch
 
 from ranks.plan import Draw
+
+_MASK = (1 << 64) - 1
+# SplitMix64 (Steele, Lea, Flood 2014): the step of its counter and its two multipliers.
+_STEP = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_UNIFORM_BITS = 52
+# top_p looks at this many of the likeliest tokens first; only flat rows need them all.
+_HEAD_TOKENS = 1_024
 
 
 class Sampler:
@@ -26,4 +42,106 @@ class Sampler:
         Returns:
             int64 [n] on the device of the logits, and whether each row was not finite.
         """
-        raise NotImplementedError
+        assert len(draws) == len(positions) == logits.shape[0]
+        with torch.inference_mode():
+            is_poisoned: list[bool] = (~torch.isfinite(logits).all(dim=-1)).tolist()
+            token_ids = torch.argmax(logits, dim=-1)
+            for row, (draw, position) in enumerate(zip(draws, positions, strict=True)):
+                if is_poisoned[row]:
+                    token_ids[row] = 0
+                elif draw.temperature > 0:
+                    token_ids[row] = _draw_row(logits[row], draw, position)
+        return token_ids, is_poisoned
+
+
+def _draw_row(logits: torch.Tensor, draw: Draw, position: int) -> torch.Tensor:
+    """Draw from one finite row, [vocab]; returns an int64 scalar."""
+    scores = logits.double() / draw.temperature
+    scores -= scores.max()
+    token_ids = torch.arange(scores.shape[0], device=scores.device)
+    if draw.top_k is not None and draw.top_k < scores.shape[0]:
+        scores, token_ids = _keep_top_k(scores, token_ids, draw.top_k)
+    if draw.top_p < 1:
+        scores, token_ids = _keep_top_p(scores, token_ids, draw.top_p)
+    if draw.min_p > 0:
+        # The largest score is 0, so exp(score) is the ratio to the largest probability.
+        is_kept = scores >= math.log(draw.min_p)
+        scores, token_ids = scores[is_kept], token_ids[is_kept]
+    noisy = scores + gumbel_noise(token_ids, seed=draw.seed, position=position)
+    return token_ids[torch.argmax(noisy)]
+
+
+def gumbel_noise(token_ids: torch.Tensor, *, seed: int, position: int) -> torch.Tensor:
+    """Gumbel noise of some tokens: int64 [n] → float64 [n].
+
+    It is rounded to float32 on the way, so that the last bit of a device's logarithm
+    does not show.
+    """
+    key = _mix(_mix(seed & _MASK) + position * _STEP)
+    hashed = _mix_tokens(token_ids * _signed(_STEP) + _signed(key))
+    bits = (hashed >> (64 - _UNIFORM_BITS)) & ((1 << _UNIFORM_BITS) - 1)
+    uniform = (bits.double() + 0.5) * 2.0**-_UNIFORM_BITS
+    return -torch.log(-torch.log(uniform)).float().double()
+
+
+def _keep_top_k(
+    scores: torch.Tensor, token_ids: torch.Tensor, top_k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keep the `top_k` largest; of equal ones at the edge those with the lowest ids."""
+    edge = torch.topk(scores, top_k).values[-1]
+    is_kept = scores > edge
+    at_edge = (scores == edge).nonzero().view(-1)
+    is_kept[at_edge[: top_k - int(is_kept.sum())]] = True
+    return scores[is_kept], token_ids[is_kept]
+
+
+def _keep_top_p(
+    scores: torch.Tensor, token_ids: torch.Tensor, top_p: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keep the shortest run of the likeliest tokens that holds `top_p` of the mass."""
+    wanted = scores.exp().cumsum(0)[-1] * top_p
+    num_head = min(_HEAD_TOKENS, scores.shape[0])
+    is_head = scores >= torch.topk(scores, num_head).values[-1]
+    order, mass = _rank_by_mass(scores[is_head])
+    if mass[-1] >= wanted:
+        scores, token_ids = scores[is_head], token_ids[is_head]
+    else:
+        order, mass = _rank_by_mass(scores)
+    is_kept = torch.ones_like(mass, dtype=torch.bool)
+    is_kept[1:] = mass[:-1] < wanted
+    kept, _ = torch.sort(order[is_kept])
+    return scores[kept], token_ids[kept]
+
+
+def _rank_by_mass(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The likeliest first, and the mass up to and with each.
+
+    The sort is stable and ids rise, so of equal scores the lowest ids come first.
+    """
+    ordered, order = torch.sort(scores, descending=True, stable=True)
+    return order, ordered.exp().cumsum(0)
+
+
+def _mix(value: int) -> int:
+    """The finaliser of SplitMix64 over 64 bits."""
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mix_tokens(values: torch.Tensor) -> torch.Tensor:
+    """`_mix` over int64 [n]: products wrap, shifts are made logical."""
+    values = (values ^ _shift(values, 30)) * _signed(_FIRST)
+    values = (values ^ _shift(values, 27)) * _signed(_SECOND)
+    return values ^ _shift(values, 31)
+
+
+def _shift(values: torch.Tensor, count: int) -> torch.Tensor:
+    return (values >> count) & ((1 << (64 - count)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The int64 with the same bits."""
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value

@@ -17,9 +17,8 @@ from ranks.weights.gguf_config import read_gguf_config
 from ranks.weights.gguf_file import GgufFile
 from ranks.weights.hf_config import read_hf_config
 from ranks.weights.model_config import ModelConfig
-from ranks.weights.reader import TensorReader
+from ranks.weights.reader import TensorReader, WeightSource
 from ranks.weights.safetensors_folder import SafetensorsFolder
-from ranks.weights.source import WeightSource
 
 OnProgress = Callable[[int, int], None]
 

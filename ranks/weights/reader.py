@@ -6,14 +6,41 @@ model computes something else than its files say.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from ranks.errors import BadCheckpoint
-from ranks.weights.source import WeightSource
 
 # Old checkpoints carry buffers that are computed from the config.
 _DERIVED = ("rotary_emb.inv_freq", "rope_freqs.weight")
+
+
+class WeightSource(Protocol):
+    """Tensors of one checkpoint, read in part.
+
+    Names are those of a Hugging Face llama checkpoint without the leading `model.`, for
+    example `layers.0.self_attn.q_proj.weight`; a GGUF's names are translated.
+    """
+
+    def names(self) -> set[str]:
+        """All tensors."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The whole tensor's shape, None when there is no such tensor."""
+        ...
+
+    def num_bytes(self, name: str) -> int:
+        """Bytes that the whole tensor takes in the file."""
+        ...
+
+    def read(self, name: str, *, rows: range, columns: range | None) -> torch.Tensor:
+        """Read rows, and of those some columns, of a vector or matrix.
+
+        Returns a tensor of the file's type, or float32 where the file has groups.
+        """
+        ...
 
 
 class TensorReader:
