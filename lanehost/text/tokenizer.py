@@ -36,8 +36,11 @@ class Tokenizer:
 
     @property
     def longest_token_bytes(self) -> int:
-        """Bytes of the longest token: no text has fewer tokens than its bytes over this."""
-        return max(map(len, self._pieces.table))
+        """Bytes of the longest token, at least 1: a text's bytes over this are its fewest tokens.
+
+        Exact but for bytes that the tokenizer drops or composes before it cuts the text.
+        """
+        return max(1, max(map(len, self._pieces.table), default=1))
 
     def encode(self, text: str) -> list[int]:
         """Encode text; bos and eos are added where the model's tokenizer adds them.

@@ -115,6 +115,19 @@ def test_the_size_is_one_more_than_the_largest_id():
     assert (letters().vocab_size, repr(letters())) == (4, "<Tokenizer 4 ids, 1 special>")
 
 
+def test_the_longest_token_counts_bytes():
+    empty = Tokenizer(Pipeline(models.BPE()), Pieces(table=(), special=frozenset()))
+
+    assert (letters().longest_token_bytes, empty.longest_token_bytes) == (3, 1)
+
+
+@given(text=st.text(alphabet="the cat가🌱 ", max_size=60))
+def test_a_text_has_no_fewer_tokens_than_its_bytes_over_the_longest(text):
+    ids = TRAINED.encode(text)
+
+    assert len(ids) >= len(text.encode()) // TRAINED.longest_token_bytes
+
+
 def _trained(pipeline):
     tokens = [pipeline.id_to_token(token_id) for token_id in range(pipeline.get_vocab_size())]
     table = tuple(byte_level_piece(token) for token in tokens)
