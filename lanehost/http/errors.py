@@ -139,7 +139,7 @@ def to_refusal(error: ValidationError) -> InvalidRequest | NotBuilt:
     is_or_list = "~list" in first["loc"][-1:]
     message = _MESSAGES.get((first["type"], is_or_list))
     if message is None:
-        message = first["msg"][:1].lower() + first["msg"][1:].replace("Input", "it")
+        message = first["msg"].replace("Input should", "should").replace("List", "it")
         message = message if context.get("field") else _shown(first["input"]) + message
     return InvalidRequest(field or "body", message)
 

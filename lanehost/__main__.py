@@ -1,0 +1,5 @@
+"""`python -m lanehost` is `lanehost`."""
+
+from lanehost.cli import main
+
+main()

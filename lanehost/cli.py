@@ -1,0 +1,215 @@
+"""The command `lanehost`: argv → settings; nobody else reads argv.
+
+    lanehost serve       run the server
+    lanehost generate    one reply, streamed to standard output
+    lanehost chat        talk to the model
+
+Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
+command line, 3 when the ranks were lost, 4 when a second signal cut the end short.
+Those of `generate` and `chat` are in cli_client.py.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lanehost.cli_chat import chat
+from lanehost.cli_client import generate
+from lanehost.embedded import embedded_model_path
+from lanehost.errors import StartupFailed
+from lanehost.settings import DEVICES, DTYPES, LineSettings, RankGroupSettings, ServeSettings
+
+EMBEDDED = "embedded"
+_EXIT_CANNOT_START = 1
+_RANKS = RankGroupSettings(model_path=Path())
+_LINE = LineSettings()
+_SERVE = ServeSettings(ranks=_RANKS)
+
+
+class _PortOrOff(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.2
+    """A port number, or `off`."""
+
+    name = "PORT|off"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if value == "off":
+            return None
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a port number nor 'off'", param, ctx)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lanehost", message="%(package)s %(version)s")
+def main() -> None:
+    r"""Serve a language model whose replies depend on the request alone.
+
+    \b
+    Begin with two terminals:
+      lanehost serve
+      lanehost generate --prompt "The sky is" --max-tokens 16
+    """
+
+
+@main.command()
+@click.option(
+    "--model",
+    default=EMBEDDED,
+    show_default=True,
+    metavar="PATH|embedded",
+    help="A GGUF file, or a Hugging Face folder; `embedded` is the small model that comes along.",
+)
+@click.option("--model-name", default="", help="What clients call it; default: the model's own.")
+@click.option("--tp", default=_RANKS.tp, show_default=True, help="Ranks that share the model.")
+@click.option("--host", default=_SERVE.host, show_default=True, help="Address of both doors.")
+@click.option(
+    "--port", default=_SERVE.port, show_default=True, help="gRPC port; 0 takes a free one."
+)
+@click.option(
+    "--http-port",
+    type=_PortOrOff(),
+    default=str(_SERVE.http_port),
+    show_default=True,
+    help="OpenAI door; 0 takes a free port, `off` opens none.",
+)
+@click.option(
+    "--lanes",
+    default=_RANKS.num_lanes,
+    show_default=True,
+    help="Sequences that run at once; others wait.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    default=_RANKS.dtype,
+    show_default=True,
+    help="What ranks compute with; `auto` goes by the model and the device.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default=_RANKS.device,
+    show_default=True,
+    help="Where ranks compute.",
+)
+@click.option("--threads", type=int, help="CPU threads of a rank; default: cores / ranks.")
+@click.option(
+    "--kv-tokens", type=int, help="Tokens the KV pool holds over all lanes; default: by the model."
+)
+@click.option(
+    "--max-step-tokens",
+    default=_RANKS.max_step_tokens,
+    show_default=True,
+    help="Most tokens that one step runs.",
+)
+@click.option(
+    "--max-waiting",
+    default=_LINE.max_waiting,
+    show_default=True,
+    help="Most requests that wait; one more is refused at once.",
+)
+@click.option(
+    "--max-waiting-tokens",
+    default=_LINE.max_waiting_tokens,
+    show_default=True,
+    help="Most prompt tokens that wait.",
+)
+@click.option(
+    "--max-streams",
+    default=_LINE.max_streams,
+    show_default=True,
+    help="Most requests that are open at once, waiting or running.",
+)
+@click.option(
+    "--load-timeout",
+    default=_RANKS.load_timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="Most time to load the model.",
+)
+@click.option(
+    "--drain-timeout",
+    default=_SERVE.drain_timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, most time for open requests to end.",
+)
+@click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+def serve(**options: Any) -> None:
+    r"""Run the server until SIGTERM or Ctrl-C; a second one ends it at once.
+
+    \b
+    Examples:
+      lanehost serve
+      lanehost serve --tp 2 --dtype float32
+      lanehost serve --model ./Qwen2.5-0.5B-Instruct --port 50052 --http-port off
+
+    \b
+    Exit codes: 0 ended in order, 1 cannot start, 2 wrong command line,
+    3 the ranks were lost, 4 a second signal cut the end short.
+    """
+    # Late, so that the client commands do not load the whole master.
+    from lanehost import master  # noqa: PLC0415
+
+    settings = _build_settings(options)
+    try:
+        sys.exit(master.run(settings))
+    except StartupFailed as error:
+        click.echo(f"lanehost: cannot start: {error}", err=True)
+        sys.exit(_EXIT_CANNOT_START)
+
+
+def _build_settings(options: dict[str, Any]) -> ServeSettings:
+    """Turn options into settings, which check themselves."""
+    model_path = _find_model(options["model"])
+    try:
+        return ServeSettings(
+            ranks=RankGroupSettings(
+                model_path=model_path,
+                tp=options["tp"],
+                dtype=options["dtype"],
+                device=options["device"],
+                num_threads=options["threads"],
+                num_lanes=options["lanes"],
+                max_step_tokens=options["max_step_tokens"],
+                kv_tokens=options["kv_tokens"],
+                load_timeout_s=options["load_timeout"],
+            ),
+            line=LineSettings(
+                max_waiting=options["max_waiting"],
+                max_waiting_tokens=options["max_waiting_tokens"],
+                max_streams=options["max_streams"],
+            ),
+            model_name=options["model_name"],
+            host=options["host"],
+            port=options["port"],
+            http_port=options["http_port"],
+            reflection=options["reflection"],
+            drain_timeout_s=options["drain_timeout"],
+            log_json=options["log_json"],
+        )
+    except StartupFailed as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _find_model(model: str) -> Path:
+    if model == EMBEDDED:
+        try:
+            return embedded_model_path()
+        except StartupFailed as error:
+            click.echo(f"lanehost: cannot start: {error}", err=True)
+            sys.exit(_EXIT_CANNOT_START)
+    path = Path(model)
+    if not path.exists():
+        raise click.BadParameter(f"{model!r} is no file and no folder", param_hint="--model")
+    return path
+
+
+main.add_command(generate)
+main.add_command(chat)

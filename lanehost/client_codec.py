@@ -1,0 +1,275 @@
+"""Protobuf ↔ what users of the Python client hold: options in, `Reply` and `Delta` out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypedDict, TypeVar
+
+from google.protobuf import message as protobuf
+
+from lanehost.door.model_card import ModelCard
+from lanehost.job import FinishReason, Role, SamplingParams, Timing, Usage
+from lanehost.settings import MAX_MESSAGE_BYTES
+from lanehost.v1 import inference_pb2 as pb
+
+_PING_AFTER_MS = 30_000
+_PING_TIMEOUT_MS = 10_000
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A server that is stopped is noticed while a long reply is awaited.
+    ("grpc.keepalive_time_ms", _PING_AFTER_MS),
+    ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
+_ROLES = {
+    Role.SYSTEM.value: pb.ROLE_SYSTEM,
+    Role.USER.value: pb.ROLE_USER,
+    Role.ASSISTANT.value: pb.ROLE_ASSISTANT,
+}
+_REASONS = {
+    pb.FINISH_REASON_EOS: FinishReason.EOS,
+    pb.FINISH_REASON_STOP: FinishReason.STOP,
+    pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+_Request = TypeVar("_Request", pb.GenerateRequest, pb.StreamGenerateRequest)
+
+
+class Message(TypedDict):
+    """One message of a chat; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+class Options(TypedDict, total=False):
+    """How to generate; what is absent takes the server's default (see `model()`).
+
+    `temperature` 0 is greedy. `stop` is one string or several. `timeout` is in
+    seconds. `label` is your own name for the request, for the server's log.
+    """
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int
+    stop: str | Iterable[str]
+    stop_token_ids: Iterable[int]
+    ignore_eos: bool
+    label: str
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What to continue: exactly one of the three is not None."""
+
+    text: str | None = None
+    token_ids: Iterable[int] | None = None
+    messages: Iterable[Message] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse none, and more than one."""
+        given = [name for name in self.__slots__ if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of prompt, token_ids, messages, not {len(given)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """New token ids, and the whole characters that they complete."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One whole reply; `matched` is the stop string or the id that ended it, if any.
+
+    Sending `seed` again, with the same request, gives the same reply.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    matched: str | int | None
+    usage: Usage
+    timing: Timing
+    request_id: str
+    seed: int
+
+
+def encode_request(kind: type[_Request], prompt: Prompt, options: Options) -> _Request:
+    """Write a request.
+
+    Raises:
+        TypeError: an option is unknown.
+        ValueError: a value does not fit its field on the wire.
+    """
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        known = ", ".join(Options.__annotations__)
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known are {known}")
+    message = kind()
+    _fill(message, max_tokens=options.get("max_tokens"), label=options.get("label"))
+    _fill(message.sampling, **{name: options.get(name) for name in _SAMPLING})
+    stop = options.get("stop")
+    _fill(
+        message.stop,
+        strings=[stop] if isinstance(stop, str) else stop,
+        token_ids=options.get("stop_token_ids"),
+        ignore_eos=options.get("ignore_eos"),
+    )
+    if prompt.text is not None:
+        _fill(message, text=prompt.text)
+    elif prompt.token_ids is not None:
+        message.token_ids.SetInParent()
+        _fill(message.token_ids, ids=prompt.token_ids)
+    else:
+        message.chat.CopyFrom(encode_chat(prompt.messages or ()))
+    return message
+
+
+def encode_tokenize(prompt: Prompt) -> pb.TokenizeRequest:
+    """Write what to tokenize.
+
+    Raises:
+        ValueError: it is token ids, or does not fit its field on the wire.
+    """
+    if prompt.token_ids is not None:
+        raise ValueError("token_ids are tokens already")
+    message = pb.TokenizeRequest()
+    if prompt.text is not None:
+        _fill(message, text=prompt.text)
+    else:
+        message.chat.CopyFrom(encode_chat(prompt.messages or ()))
+    return message
+
+
+def encode_chat(messages: Iterable[Message]) -> pb.Chat:
+    """Write a chat.
+
+    Raises:
+        ValueError: a message is not one, or its role is not system, user or assistant.
+    """
+    chat = pb.Chat()
+    for index, message in enumerate(messages):
+        if set(message) != {"role", "content"}:
+            raise ValueError(f"messages[{index}] is not an object of role and content")
+        if message["role"] not in _ROLES:
+            raise ValueError(
+                f"messages[{index}].role is {message['role']!r}, allowed are {', '.join(_ROLES)}"
+            )
+        chat.messages.add(role=_ROLES[message["role"]], content=message["content"])
+    return chat
+
+
+def decode_delta(message: pb.Delta) -> Delta:
+    """Read new tokens."""
+    return Delta(token_ids=tuple(message.token_ids), text=message.text)
+
+
+def decode_reply(message: pb.GenerateResponse) -> Reply:
+    """Read a whole reply."""
+    tokens = Delta(token_ids=tuple(message.token_ids), text=message.text)
+    return build_reply(message.accepted, [tokens], message.finished)
+
+
+def build_reply(accepted: pb.Accepted, deltas: Iterable[Delta], finished: pb.Finished) -> Reply:
+    """Put a reply together from what was streamed."""
+    parts = list(deltas)
+    matched = finished.WhichOneof("matched")
+    usage, timing = finished.usage, finished.timing
+    return Reply(
+        text="".join(part.text for part in parts),
+        token_ids=tuple(token_id for part in parts for token_id in part.token_ids),
+        finish_reason=_REASONS[finished.reason],
+        matched=None if matched is None else getattr(finished, matched),
+        usage=Usage(
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+        ),
+        timing=Timing(queue_s=timing.queue_s, prefill_s=timing.prefill_s, decode_s=timing.decode_s),
+        request_id=accepted.request_id,
+        seed=accepted.seed,
+    )
+
+
+class ReplyBuilder:
+    """Takes the events of a stream, and has the whole reply once the last one came."""
+
+    def __init__(self) -> None:
+        self._accepted: pb.Accepted | None = None
+        self._deltas: list[Delta] = []
+        self._finished: pb.Finished | None = None
+
+    def take(self, event: pb.StreamGenerateResponse) -> Delta | None:
+        """Keep an event, and return it if it is new tokens."""
+        match event.WhichOneof("event"):
+            case "accepted":
+                self._accepted = event.accepted
+            case "delta":
+                self._deltas.append(decode_delta(event.delta))
+                return self._deltas[-1]
+            case _:
+                self._finished = event.finished
+        return None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last event came."""
+        return self._finished is not None
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(delta.text for delta in self._deltas)
+
+    def reply(self) -> Reply:
+        """Return the whole reply.
+
+        Raises:
+            RuntimeError: it has not ended.
+        """
+        if self._accepted is None or self._finished is None:
+            raise RuntimeError("the reply has not ended: iterate over the stream first")
+        return build_reply(self._accepted, self._deltas, self._finished)
+
+
+def decode_card(message: pb.GetModelResponse) -> ModelCard:
+    """Read the model, its limits and defaults."""
+    sampling = message.default_sampling
+    return ModelCard(
+        name=message.name,
+        context_length=message.context_length,
+        vocab_size=message.vocab_size,
+        eos_token_ids=tuple(message.eos_token_ids),
+        weights_digest=message.weights_digest,
+        world_size=message.world_size,
+        num_lanes=message.num_lanes,
+        kv_tokens=message.kv_tokens,
+        max_waiting=message.max_waiting,
+        max_waiting_tokens=message.max_waiting_tokens,
+        default_sampling=SamplingParams(
+            **{name: getattr(sampling, name) for name in _SAMPLING if sampling.HasField(name)}
+        ),
+        default_max_tokens=message.default_max_tokens,
+        dtype=message.dtype,
+        version=message.version,
+    )
+
+
+def _fill(message: protobuf.Message, **fields: object) -> None:
+    """Set the fields that are not None, one at a time, so that an error can name its field."""
+    for name, value in fields.items():
+        if value is None:
+            continue
+        try:
+            message.MergeFrom(type(message)(**{name: value}))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from None

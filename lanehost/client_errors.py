@@ -1,0 +1,177 @@
+"""What a client raises: the status of a call, typed by who must act.
+
+ClientError
+├── BadRequest         change the request; `field` names what is wrong
+├── TooLong            the request can never fit; `have` and `limit` are the numbers
+├── NotSupported       this server does not have it; `field` names what
+├── ServerBusy         come back after `retry_after_s`
+├── ServerUnavailable  the server loads, ends or lost its ranks; come back after `retry_after_s`
+├── Unreachable        nobody answers at this address
+├── DeadlineExceeded   allow more time; `phase` says where it went, when the server had the time to
+├── CallCancelled      the call was cancelled, here or there
+├── ReplyCorrupt       the model gave logits that are not numbers
+├── MessageTooLarge    gRPC itself refused the message or the call: no job was made
+└── ServerFault        a bug of the server; `record_id` is in its log
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+_DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN = "lanehost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How a call ended: `facts` are the server's own, empty where gRPC made the status."""
+
+    code: grpc.StatusCode
+    message: str
+    is_from_lanehost: bool = False
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    retry_after_s: float = 0.0
+
+
+class ClientError(Exception):
+    """A call failed; `code` is its gRPC status, `message` what the server says."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the status."""
+        super().__init__(status.message)
+        self.code = status.code
+        self.message = status.message
+
+
+class BadRequest(ClientError):
+    """The request is wrong: change `field`, which is in the words of the wire."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the field."""
+        super().__init__(status)
+        self.field = status.facts["field"]
+
+
+class NotSupported(ClientError):
+    """The server does not have what `field` asks for; None when it lacks the whole method."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the field."""
+        super().__init__(status)
+        self.field = status.facts.get("field")
+
+
+class TooLong(ClientError):
+    """The request can never fit: `have` against a `limit`."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep both numbers."""
+        super().__init__(status)
+        self.have = int(status.facts["have"])
+        self.limit = int(status.facts["limit"])
+
+
+class ServerBusy(ClientError):
+    """The line is full: come back after `retry_after_s`."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the time."""
+        super().__init__(status)
+        self.retry_after_s = status.retry_after_s
+
+
+class ServerUnavailable(ClientError):
+    """The server loads, ends or lost its ranks: come back after `retry_after_s`."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the time."""
+        super().__init__(status)
+        self.retry_after_s = status.retry_after_s
+
+
+class Unreachable(ClientError):
+    """Nobody answers at this address."""
+
+
+class DeadlineExceeded(ClientError):
+    """The time that was allowed is over; `phase` is where it went, None when not known."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the phase."""
+        super().__init__(status)
+        self.phase = status.facts.get("phase")
+
+
+class CallCancelled(ClientError):
+    """The call was cancelled."""
+
+
+class ReplyCorrupt(ClientError):
+    """The model gave logits that are not numbers, for this request alone."""
+
+
+class MessageTooLarge(ClientError):
+    """gRPC itself refused the message, or the call beside too many others."""
+
+
+class ServerFault(ClientError):
+    """A bug of the server; its log has the trace under `record_id`, None when not known."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep the id."""
+        super().__init__(status)
+        self.record_id = status.facts.get("record_id")
+
+
+_BY_LANEHOST: dict[grpc.StatusCode, type[ClientError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
+    grpc.StatusCode.UNIMPLEMENTED: NotSupported,
+    grpc.StatusCode.OUT_OF_RANGE: TooLong,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusy,
+    grpc.StatusCode.UNAVAILABLE: ServerUnavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: CallCancelled,
+    grpc.StatusCode.DATA_LOSS: ReplyCorrupt,
+}
+_BY_GRPC: dict[grpc.StatusCode, type[ClientError]] = {
+    grpc.StatusCode.UNIMPLEMENTED: NotSupported,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: MessageTooLarge,
+    grpc.StatusCode.UNAVAILABLE: Unreachable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: CallCancelled,
+}
+
+
+def read_status(
+    code: grpc.StatusCode, message: str, metadata: Iterable[tuple[str, str | bytes]]
+) -> Status:
+    """Read a status from its code and its trailing metadata."""
+    rich = status_pb2.Status()
+    for key, value in metadata:
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            rich = status_pb2.Status.FromString(value)
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    _unpack(rich, info)
+    _unpack(rich, retry)
+    return Status(
+        code=code,
+        message=message,
+        is_from_lanehost=info.domain == _DOMAIN,
+        facts=dict(info.metadata),
+        retry_after_s=retry.retry_delay.ToNanoseconds() / 1e9,
+    )
+
+
+def to_client_error(status: Status) -> ClientError:
+    """Return the error that a status is; what no table knows is a fault of the server."""
+    table = _BY_LANEHOST if status.is_from_lanehost else _BY_GRPC
+    return table.get(status.code, ServerFault)(status)
+
+
+def _unpack(rich: status_pb2.Status, detail: Message) -> None:
+    for packed in rich.details:
+        if packed.Is(detail.DESCRIPTOR):
+            packed.Unpack(detail)
