@@ -26,7 +26,6 @@ NO_MIRRORED_TEST = {
     "lanehost/engine/backend.py": "a protocol: nothing to run",
     "lanehost/errors.py": "classes only; tests/lanehost/server/test_status.py walks them all",
     "lanehost/job.py": "data only",
-    "lanehost/rank_group/facts.py": "data only",
     "ranks/errors.py": "classes only",
 }
 
