@@ -155,7 +155,8 @@ class _Layout:
     def _add_tile(self, table: list[int], rows: range, positions: range) -> None:
         num_positions = _pad_positions(positions.stop, self._block_size)
         num_blocks = num_positions // self._block_size
-        block_ids = [block + 1 for block in table[:num_blocks]]
+        # Not further than is written: what the table has beyond is not opened yet.
+        block_ids = [block + 1 for block in table[: -(-positions.stop // self._block_size)]]
         block_ids += [EMPTY_BLOCK] * (num_blocks - len(block_ids))
         self.tiles.setdefault((len(rows), num_positions), []).append(
             _QueryTile(rows=rows, positions=positions, block_ids=block_ids)
