@@ -65,7 +65,7 @@ class RankLink:
         """
         message = None if self._end and self._incoming.empty() else await self._incoming.get()
         if message is None:
-            raise self._end or self._lost("lost its stream")
+            raise self._end or self._lost("ended its stream")
         return message
 
     def deliver_to(
@@ -85,7 +85,7 @@ class RankLink:
         """Read and write the stream until either side ends it."""
         reader = asyncio.create_task(self._read_all(context))
         writer = asyncio.create_task(self._write_all(context))
-        reason = "lost its stream"
+        reason = "ended its stream"
         try:
             await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
             if reader.done():
@@ -110,7 +110,7 @@ class RankLink:
                 self._deliver(message)
             except asyncio.QueueFull:
                 return f"sent {_MAX_QUEUED} messages that nobody asked for"
-        return "closed its stream"
+        return "ended its stream"
 
     async def _write_all(self, context: Context) -> None:
         while (payload := await self._outgoing.get()) is not None:

@@ -105,7 +105,7 @@ class RankServer:
     # Any: a protobuf request class and its message.
     def _store_handler(
         self, request_class: Any, answer: Callable[[Any], Awaitable[Any]]
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
         """Wrap a store call: check the token, turn our errors into statuses."""
 
         async def call(request: Any, context: Context) -> Any:

@@ -249,6 +249,7 @@ class RankSupervisor:
             raise StartupFailed(f"{err}; {end}") from err
 
     def _take_link(self, link: RankLink) -> None:
+        log.info("rank_connected", rank=link.rank, pid=link.pid)
         self._arrivals[link.rank].set_result(link)
 
     def _take_refusal(self, reason: str) -> None:

@@ -4,7 +4,7 @@ A rank says Hello, LoadProgress, Loaded, Ready, then one StepResult or StepRefus
 each plan; Fatal at any time. The master says Load, Form, then plans; Shutdown at any time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ranks.plan import StepPlan, StepRefused, StepResult
 
@@ -16,13 +16,16 @@ SERVICE_NAME = "lanehost.rank.v1.RankService"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Who dials; `build` is the version of the package, `token` the master's secret."""
+    """Who dials; `build` is the version of the package.
+
+    `token` is the master's secret; it is kept out of the repr, so that no log shows it.
+    """
 
     rank: int
     world_size: int
     pid: int
     build: str
-    token: str
+    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

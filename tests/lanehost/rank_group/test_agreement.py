@@ -1,0 +1,126 @@
+"""Ranks that do not fit together are refused by name, with both values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.errors import StartupFailed
+from lanehost.rank_group.agreement import (
+    check_agreement,
+    choose_num_blocks,
+    group_facts,
+    missing_ranks,
+    refuse_hello,
+)
+from ranks.wire.messages import Form
+from tests.support.rank_facts import group_settings, hello, loaded, terms
+
+
+def test_a_rank_of_this_group_is_taken():
+    assert refuse_hello(hello(rank=1), terms(), set()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "is_ours"),
+    [
+        ({"token": "other"}, "the token is not this group's", False),
+        ({"token": "other", "build": "0"}, "the token is not this group's", False),
+        ({"build": "9.9.9"}, "rank 0 runs build 9.9.9, the master runs 1.2.3", True),
+        ({"world_size": 3}, "rank 0 believes in 3 ranks, the master in 2", True),
+        ({"rank": 2}, "rank 2 dialled, there are ranks 0 to 1", True),
+        ({"rank": 1}, "rank 1 has dialled already", False),
+    ],
+)
+def test_who_is_not_of_this_group_is_refused_by_name(changes, says, is_ours):
+    refusal = refuse_hello(hello(**changes), terms(), {1})
+    assert (refusal.reason, refusal.is_ours) == (says, is_ours)
+
+
+def test_the_token_is_in_no_repr():
+    assert "the-token" not in repr(terms())
+
+
+@pytest.mark.parametrize(
+    ("have", "world_size", "says"),
+    [
+        ({0: 0}, 2, "have 1 of 2 ranks, missing rank 1"),
+        ({}, 2, "have 0 of 2 ranks, missing rank 0, 1"),
+        ({0: 0}, 1, "have 1 of 1 ranks"),
+    ],
+)
+def test_missing_ranks_are_named(have, world_size, says):
+    assert missing_ranks(have, world_size) == says
+
+
+def test_ranks_that_loaded_alike_agree():
+    check_agreement({0: loaded(), 1: loaded(geometry="other", free_bytes=1)})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("weights_digest", "x"),
+        ("config_digest", "x"),
+        ("vocab_size", 101),
+        ("context_length", 4096),
+        ("dtype", "bfloat16"),
+        ("device", "cuda"),
+        ("collective", "nccl"),
+    ],
+)
+def test_ranks_that_differ_are_refused_with_both_values(name, value):
+    ranks = {0: loaded(), 1: loaded(**{name: value})}
+    says = f"ranks disagree on {name}: rank 0 has {getattr(ranks[0], name)!r}, rank 1 has {value!r}"
+    with pytest.raises(StartupFailed) as failed:
+        check_agreement(ranks)
+    assert str(failed.value) == says
+
+
+def test_what_was_asked_for_is_the_pool():
+    settings = group_settings(kv_tokens=1000)
+    assert choose_num_blocks(settings, {0: loaded()}) == 1000 // 16
+
+
+def test_a_pool_that_the_smallest_rank_cannot_hold_is_refused_with_the_numbers():
+    settings = group_settings(kv_tokens=16 * 100)
+    ranks = {0: loaded(), 1: loaded(free_bytes=99_999)}
+    with pytest.raises(StartupFailed, match="needs 100000 bytes on rank 1, which has 99999 free"):
+        choose_num_blocks(settings, ranks)
+
+
+@pytest.mark.parametrize(
+    ("context_length", "num_lanes", "tokens"), [(16384, 4, 16384), (2048, 16, 8192)]
+)
+def test_unasked_the_pool_holds_one_context_or_512_tokens_a_lane(context_length, num_lanes, tokens):
+    settings = group_settings(num_lanes=num_lanes)
+    ranks = {0: loaded(context_length=context_length)}
+    assert choose_num_blocks(settings, ranks) == tokens // 16
+
+
+def test_no_block_that_fits_is_refused_with_the_number():
+    with pytest.raises(StartupFailed, match="smallest rank has 1500 bytes free"):
+        choose_num_blocks(group_settings(), {0: loaded(), 1: loaded(free_bytes=1500)})
+
+
+@given(st.integers(2000, 10**8), st.integers(2000, 10**8), st.integers(1, 1000))
+def test_unasked_the_pool_takes_at_most_60_percent_of_what_any_rank_has_free(free, other, per):
+    ranks = {
+        0: loaded(free_bytes=free, kv_bytes_per_block=per),
+        1: loaded(free_bytes=other, kv_bytes_per_block=1001 - per),
+    }
+    num_blocks = choose_num_blocks(group_settings(), ranks)
+    assert all(num_blocks * r.kv_bytes_per_block <= 0.6 * r.free_bytes for r in ranks.values())
+
+
+def test_the_facts_are_what_all_agreed_on():
+    form = Form(
+        epoch=1,
+        num_blocks=7,
+        block_size=16,
+        num_lanes=3,
+        max_step_tokens=64,
+        collective_timeout_s=1,
+    )
+    facts = group_facts(group_settings(), loaded(), form)
+    assert (facts.world_size, facts.num_blocks, facts.kv_tokens) == (2, 7, 112)
+    assert (facts.vocab_size, facts.collective) == (100, "gloo")

@@ -1,0 +1,183 @@
+"""The group: one plan to all, an outcome when all have answered and agree, or a loss for all."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.errors import RankGroupLost
+from lanehost.rank_group.group import RankGroup, find_disagreement
+from lanehost.rank_group.link import RankLink
+from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.wire.messages import Ready
+from tests.support.rank_facts import facts
+from tests.support.rank_stream import StreamContext
+
+D = bytes(16)
+
+
+def result(step_id, *, digest=D, drawn=None, epoch=1):
+    return StepResult(step_id=step_id, epoch=epoch, drawn=drawn or {}, failures={}, digest=digest)
+
+
+def refused(step_id, reason="no"):
+    return StepRefused(step_id=step_id, epoch=1, reason=reason)
+
+
+def plan(step_id):
+    return StepPlan(step_id=step_id, epoch=1, digest=D)
+
+
+@dataclass
+class Played:
+    """A group of two whose ranks the test plays."""
+
+    group: RankGroup
+    ranks: list[StreamContext]
+    lost: list[RankGroupLost] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def played_group():
+    links = [RankLink(rank=rank, pid=rank, epoch=1) for rank in (0, 1)]
+    contexts = [StreamContext(), StreamContext()]
+    serving = [asyncio.create_task(link.serve(c)) for link, c in zip(links, contexts, strict=True)]
+    lost = []
+    group = RankGroup(facts=facts(), links=links, on_lost=lost.append)
+    try:
+        yield Played(group=group, ranks=contexts, lost=lost)
+    finally:
+        group.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_every_rank_gets_the_very_same_bytes():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        first, second = [await rank.to_rank.get() for rank in played.ranks]
+        assert first is second
+
+
+async def test_an_outcome_waits_for_every_rank():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        outcome = asyncio.create_task(played.group.next_outcome())
+        played.ranks[0].say(result(1, drawn={2: 5}))
+        await settle()
+        assert not outcome.done()
+        played.ranks[1].say(result(1, drawn={2: 5}))
+        assert (await outcome).drawn == {2: 5}
+
+
+async def test_outcomes_come_in_step_order_whatever_the_ranks_pace():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        played.group.submit(plan(2))
+        for rank in (1, 0):
+            played.ranks[rank].say(result(1))
+            played.ranks[rank].say(result(2))
+            await settle()
+        assert [(await played.group.next_outcome()).step_id for _ in range(2)] == [1, 2]
+
+
+async def test_a_step_that_all_refuse_is_refused_and_the_group_goes_on():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        played.ranks[0].say(refused(1, "no room"))
+        played.ranks[1].say(refused(1, "other words"))
+        assert await played.group.next_outcome() == refused(1, "no room")
+        played.group.submit(plan(2))
+        for rank in played.ranks:
+            rank.say(result(2))
+        assert (await played.group.next_outcome()).step_id == 2
+
+
+WRONG = {
+    "step 1 gave digest 0000.* on rank 0, 0101.* on rank 1": (
+        result(1),
+        result(1, digest=b"\x01" * 16),
+    ),
+    "rank 1 refused step 1 that others ran: no": (result(1), refused(1)),
+    "rank 0 refused step 1 that others ran: no": (refused(1), result(1)),
+    "rank 0 answered step 2 of epoch 1, due is step 1 of epoch 1": (result(2), result(1)),
+    "rank 1 answered step 1 of epoch 2, due is step 1": (result(1), result(1, epoch=2)),
+    "rank 0 said Ready": (Ready(epoch=1), result(1)),
+}
+
+
+@pytest.mark.parametrize("says", WRONG)
+async def test_ranks_that_are_out_of_step_lose_the_group_by_name(says):
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        for rank, answer in zip(played.ranks, WRONG[says], strict=True):
+            rank.say(answer)
+        with pytest.raises(RankGroupLost, match=f"out of step: {says}"):
+            await played.group.next_outcome()
+        with pytest.raises(RankGroupLost):
+            played.group.submit(plan(2))
+        assert len(played.lost) == 1
+
+
+async def test_an_answer_that_nobody_asked_for_loses_the_group():
+    async with played_group() as played:
+        played.ranks[1].say(result(1))
+        error = await asyncio.wait_for(played.group.lost(), 5)
+        assert "due is step None" in str(error)
+
+
+async def test_a_lost_rank_ends_the_wait_at_once_and_all_later_ones():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        outcome = asyncio.create_task(played.group.next_outcome())
+        lost = asyncio.create_task(played.group.lost())
+        await settle()
+        played.ranks[1].hang_up()
+        with pytest.raises(RankGroupLost, match="rank 1 ended its stream") as error:
+            await asyncio.wait_for(outcome, 5)
+        assert error.value.rank == 1
+        assert await lost is played.lost[0]
+        with pytest.raises(RankGroupLost):
+            await played.group.next_outcome()
+
+
+async def test_the_first_reason_of_a_loss_stays():
+    async with played_group() as played:
+        played.ranks[1].hang_up()
+        await played.group.lost()
+        played.ranks[0].hang_up()
+        await settle()
+        assert [error.rank for error in played.lost] == [1]
+
+
+async def test_closing_on_purpose_wakes_who_waits_and_is_no_loss():
+    async with played_group() as played:
+        outcome = asyncio.create_task(played.group.next_outcome())
+        await settle()
+        played.group.close()
+        with pytest.raises(RankGroupLost, match="was stopped"):
+            await outcome
+        assert played.lost == []
+
+
+async def test_no_third_plan_is_in_flight():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        played.group.submit(plan(2))
+        with pytest.raises(AssertionError, match="step 3"):
+            played.group.submit(plan(3))
+
+
+@given(st.lists(st.sampled_from(["run", "refuse"]), min_size=1, max_size=4))
+def test_ranks_agree_only_when_all_ran_or_all_refused(acts):
+    answers = {rank: result(1) if act == "run" else refused(1) for rank, act in enumerate(acts)}
+    assert (find_disagreement(answers) is None) == (len(set(acts)) == 1)

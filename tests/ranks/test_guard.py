@@ -1,0 +1,104 @@
+"""The guard ends a rank with its master, in a process of its own, each way by itself."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ranks.guard import EXIT_MASTER_GONE
+
+GONE_WITHIN_S = 2.0
+SEIZE = "import re; re.match('(a+)+$', 'a' * 64 + 'b')"
+STAND = "import sys; from ranks.guard import stand_guard; stand_guard(int(sys.argv[1]));"
+SAY_READY = "print('ready', flush=True);"
+
+
+def start_guarded(code, death_fd, *, stdin=None):
+    child = subprocess.Popen(
+        [sys.executable, "-c", STAND + SAY_READY + code, str(death_fd)],
+        pass_fds=(death_fd,),
+        stdout=subprocess.PIPE,
+        stdin=stdin,
+        start_new_session=True,
+    )
+    assert child.stdout.readline() == b"ready\n"
+    return child
+
+
+@pytest.fixture
+def death_pipe():
+    read_end, write_end = os.pipe()
+    yield read_end, write_end
+    os.close(read_end)
+
+
+def test_the_end_of_the_death_pipe_ends_the_process_in_a_long_native_call(death_pipe):
+    read_end, write_end = death_pipe
+    with start_guarded("import time; time.sleep(60)", read_end) as child:
+        os.close(write_end)
+        assert child.wait(GONE_WITHIN_S) == EXIT_MASTER_GONE
+
+
+def test_a_master_that_died_before_the_guard_stood_is_noticed(death_pipe):
+    read_end, write_end = death_pipe
+    os.close(write_end)
+    code = STAND + "import time; time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(read_end)], pass_fds=(read_end,)
+    ) as child:
+        assert child.wait(GONE_WITHIN_S + 3) == EXIT_MASTER_GONE
+
+
+def test_term_ends_the_process_at_once_with_exit_code_0(death_pipe):
+    read_end, write_end = death_pipe
+    with start_guarded("import time; time.sleep(60)", read_end) as child:
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(GONE_WITHIN_S) == 0
+    os.close(write_end)
+
+
+def test_interrupt_is_the_masters(death_pipe):
+    read_end, write_end = death_pipe
+    code = "import sys; sys.stdin.read(); print('still here', flush=True)"
+    with start_guarded(code, read_end, stdin=subprocess.PIPE) as child:
+        child.send_signal(signal.SIGINT)
+        child.stdin.close()
+        assert child.stdout.readline() == b"still here\n"
+        assert child.wait(GONE_WITHIN_S) == 0
+    os.close(write_end)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_the_kernel_ends_a_process_that_holds_the_interpreter(death_pipe):
+    read_end, write_end = death_pipe
+    # The pipe stays open here: only the signal of the kernel can end the grandchild.
+    parent_code = (
+        "import subprocess, sys, os\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {STAND + SAY_READY + SEIZE!r},"
+        f" '{read_end}'], pass_fds=({read_end},), stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_code],
+        pass_fds=(read_end,),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        pid = int(parent.stdout.readline())
+        watched = os.pidfd_open(pid)
+        parent.kill()
+        started = time.monotonic()
+        assert _ended(watched, GONE_WITHIN_S), f"pid {pid} outlived its parent"
+        assert time.monotonic() - started < GONE_WITHIN_S
+        os.close(watched)
+    os.close(write_end)
+
+
+def _ended(pidfd, timeout_s):
+    return bool(select.select([pidfd], [], [], timeout_s)[0])

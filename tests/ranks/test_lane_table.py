@@ -1,0 +1,157 @@
+"""A plan is checked whole, before anything of it holds; a refused plan changes nothing."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranks.errors import StepMismatch
+from ranks.lane_table import LaneTable, Limits
+from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin
+from tests.support.plan_writer import PlanWriter
+
+LIMITS = Limits(
+    epoch=1,
+    num_lanes=4,
+    num_blocks=16,
+    block_size=4,
+    max_step_tokens=12,
+    vocab_size=100,
+    context_length=40,
+)
+
+
+def table_with_lane_0():
+    """Lane 0 holds 5 tokens in 2 blocks and has drawn token 7; lane 1 holds 3, not all of it."""
+    table, writer = LaneTable(LIMITS), PlanWriter(block_size=4)
+    step = table.check(writer.plan(prompts={0: [1, 2, 3, 4, 5]}))
+    table.commit(step, {0: 7})
+    step = table.check(writer.plan(prompts={1: [1, 2, 3]}, draws=False))
+    table.commit(step, {})
+    return table, writer
+
+
+def test_a_plan_that_fits_gives_its_rows_in_order():
+    table, writer = table_with_lane_0()
+    step = table.check(writer.plan(more={1: [8, 9]}, decodes=(0,)))
+    assert [(r.lane_id, r.start, r.token_ids, r.draws) for r in step.rows] == [
+        (1, 3, (8, 9), True),
+        (0, 5, (7,), True),
+    ]
+
+
+def test_nothing_holds_before_the_commit():
+    table, writer = table_with_lane_0()
+    before = table.lanes
+    table.check(writer.plan(more={1: [8, 9]}, decodes=(0,)))
+    assert table.lanes == before
+
+
+def test_a_decode_feeds_what_the_lane_drew_last():
+    table, writer = table_with_lane_0()
+    for token_id in (11, 12):
+        table.commit(table.check(writer.plan(decodes=(0,))), {0: token_id})
+    assert table.check(writer.plan(decodes=(0,))).rows[0].token_ids == (12,)
+
+
+def test_a_lane_may_leave_and_join_anew_in_one_plan():
+    table, writer = table_with_lane_0()
+    step = table.check(writer.plan(leaves=(0,), prompts={0: [5]}))
+    assert step.rows[0].start == 0
+    assert step.lanes[0].last_drawn is None
+
+
+BROKEN = {
+    "epoch is 2": lambda p: replace(p, epoch=2),
+    "step is 4, the last was 2": lambda p: replace(p, step_id=4),
+    "step is 2, the last was 2": lambda p: replace(p, step_id=2),
+    "lane 3 is free": lambda p: replace(p, leaves=(3,)),
+    "lane 1 is free": lambda p: replace(p, leaves=(1, 1)),
+    "lane 0 joins, it is occupied": lambda p: replace(p, joins=(LaneJoin(lane_id=0, draw=Draw()),)),
+    "lane 4 joins, there are lanes 0 to 3": lambda p: replace(
+        p, joins=(LaneJoin(lane_id=4, draw=Draw()),)
+    ),
+    "lane 2 is free": lambda p: replace(p, grows=(LaneGrow(lane_id=2, block_ids=(9,)),)),
+    "gets block 16, there are blocks 0 to 15": lambda p: replace(
+        p, grows=(LaneGrow(lane_id=0, block_ids=(16,)),)
+    ),
+    "gets a block that it has": lambda p: replace(p, grows=(LaneGrow(lane_id=0, block_ids=(0,)),)),
+    "lane 1 starts at 2, it is at 3": lambda p: replace(p, chunks=(chunk(1, 2, 8),)),
+    "lane 1 has a chunk of no tokens": lambda p: replace(p, chunks=(chunk(1, 3),)),
+    "token id 100, the vocabulary has 100": lambda p: replace(p, chunks=(chunk(1, 3, 100),)),
+    "lane 0 has drawn, no chunk may follow": lambda p: replace(p, chunks=(chunk(0, 5, 8),)),
+    "lane 1 has drawn no token": lambda p: replace(p, chunks=(), decodes=(1,)),
+    "would hold 5 tokens, it has room for 4": lambda p: replace(p, chunks=(chunk(1, 3, 8, 8),)),
+    "a lane is there twice": lambda p: replace(p, decodes=(0, 0)),
+    "13 tokens, limit 12": lambda p: replace(
+        p,
+        grows=(LaneGrow(lane_id=1, block_ids=(9, 10, 11)),),
+        chunks=(chunk(1, 3, *[8] * 12),),
+        decodes=(0,),
+    ),
+    "the rows' digest is": lambda p: replace(p, digest=bytes(16)),
+}
+
+
+def chunk(lane_id, start, *token_ids):
+    return Chunk(lane_id=lane_id, start=start, token_ids=token_ids, draws=True)
+
+
+@pytest.mark.parametrize("says", BROKEN)
+def test_a_plan_that_does_not_fit_is_refused_by_name_and_changes_nothing(says):
+    table, writer = table_with_lane_0()
+    before = table.lanes
+    good = writer.plan(more={1: [8]}, decodes=(0,))
+    with pytest.raises(StepMismatch, match=says):
+        table.check(BROKEN[says](good))
+    assert table.lanes == before
+
+
+def test_the_id_of_a_refused_step_is_spent():
+    table, writer = table_with_lane_0()
+    plan = writer.plan(decodes=(0,))
+    with pytest.raises(StepMismatch):
+        table.check(replace(plan, digest=bytes(16)))
+    with pytest.raises(StepMismatch, match="step is 3, the last was 3"):
+        table.check(plan)
+
+
+def test_an_id_out_of_order_spends_nothing():
+    table, writer = table_with_lane_0()
+    plan = writer.plan(decodes=(0,))
+    with pytest.raises(StepMismatch, match="step is 9"):
+        table.check(replace(plan, step_id=9))
+    assert table.check(plan).rows
+
+
+def test_no_lane_passes_the_context_length():
+    limits = replace(LIMITS, context_length=6)
+    table, writer = LaneTable(limits), PlanWriter(block_size=4)
+    table.commit(table.check(writer.plan(prompts={0: [1] * 6})), {0: 7})
+    with pytest.raises(StepMismatch, match="would hold 7 tokens, it has room for 6"):
+        table.check(writer.plan(decodes=(0,)))
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(0, 5))
+def test_a_prompt_in_any_chunks_ends_in_the_same_lane(lengths, num_decodes):
+    prompt = list(range(sum(lengths)))[:30]
+
+    def lane_after(parts):
+        table, writer = LaneTable(LIMITS), PlanWriter(block_size=4)
+        done = 0
+        for part in parts:
+            ids = prompt[done : done + part]
+            kind = {"prompts": {2: ids}} if done == 0 else {"more": {2: ids}}
+            done += part
+            last = done >= len(prompt)
+            step = table.check(writer.plan(**kind, draws=last))
+            table.commit(step, {2: 50} if last else {})
+            if last:
+                break
+        for turn in range(num_decodes):
+            table.commit(table.check(writer.plan(decodes=(2,))), {2: turn})
+        lane = table.lanes[2]
+        return lane.num_tokens, lane.last_drawn, lane.block_table
+
+    assert lane_after(lengths) == lane_after([1] * len(prompt))

@@ -1,0 +1,85 @@
+"""Writes plans as a master does: keeps its own view of the lanes and fills in digests."""
+
+from dataclasses import replace
+
+from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+
+
+class PlanWriter:
+    """Lanes as the master sees them; each call gives the next plan."""
+
+    def __init__(self, *, block_size: int, epoch: int = 1) -> None:
+        self.block_size = block_size
+        self.epoch = epoch
+        self.next_step_id = 1
+        self.next_block = 0
+        self.positions: dict[int, int] = {}
+        self.tables: dict[int, list[int]] = {}
+
+    def plan(
+        self,
+        *,
+        prompts: dict[int, list[int]] | None = None,
+        more: dict[int, list[int]] | None = None,
+        decodes: tuple[int, ...] = (),
+        leaves: tuple[int, ...] = (),
+        draws: bool = True,
+        draw: Draw | None = None,
+    ) -> StepPlan:
+        """`prompts` join and run; `more` goes on in lanes that are there."""
+        prompts, more = prompts or {}, more or {}
+        for lane_id in leaves:
+            del self.positions[lane_id], self.tables[lane_id]
+        for lane_id in prompts:
+            self.positions[lane_id], self.tables[lane_id] = 0, []
+        chunks = tuple(
+            Chunk(
+                lane_id=lane_id,
+                start=self.positions[lane_id],
+                token_ids=tuple(ids),
+                draws=draws,
+            )
+            for lane_id, ids in (prompts | more).items()
+        )
+        lengths = [(c.lane_id, len(c.token_ids)) for c in chunks] + [(d, 1) for d in decodes]
+        grows = tuple(filter(None, (self._grow(lane, length) for lane, length in lengths)))
+        rows = [self._advance(lane, length) for lane, length in lengths]
+        plan = StepPlan(
+            step_id=self.next_step_id,
+            epoch=self.epoch,
+            leaves=leaves,
+            joins=tuple(LaneJoin(lane_id=lane, draw=draw or Draw()) for lane in prompts),
+            grows=grows,
+            chunks=chunks,
+            decodes=decodes,
+            digest=rows_digest(self.next_step_id, self.epoch, rows),
+        )
+        self.next_step_id += 1
+        return plan
+
+    def _grow(self, lane_id: int, length: int) -> LaneGrow | None:
+        table = self.tables[lane_id]
+        wanted = -(-(self.positions[lane_id] + length) // self.block_size) - len(table)
+        if wanted < 1:
+            return None
+        block_ids = tuple(range(self.next_block, self.next_block + wanted))
+        self.next_block += wanted
+        table.extend(block_ids)
+        return LaneGrow(lane_id=lane_id, block_ids=block_ids)
+
+    def _advance(self, lane_id: int, length: int) -> ResolvedRows:
+        start = self.positions[lane_id]
+        self.positions[lane_id] = start + length
+        table = self.tables[lane_id]
+        return ResolvedRows(
+            lane_id=lane_id,
+            start=start,
+            num_tokens=length,
+            num_blocks=len(table),
+            last_block=table[-1],
+        )
+
+
+def resigned(plan: StepPlan, rows: list[ResolvedRows]) -> StepPlan:
+    """The plan with the digest of `rows`."""
+    return replace(plan, digest=rows_digest(plan.step_id, plan.epoch, rows))

@@ -1,0 +1,140 @@
+"""A rank process without torch: the real stream, guard and lane checks, a model of arithmetic.
+
+Run as a script: `rank_process.py BEHAVIOUR` and the arguments of `python -m ranks`. A token
+is drawn from the sum of what the lane was fed, so a slip in an order or a lane shows.
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ranks.__main__ import build_version, log_to_stderr, parse_settings
+from ranks.errors import StepMismatch
+from ranks.guard import stand_guard
+from ranks.lane_table import LaneTable, Limits
+from ranks.link import open_channel
+from ranks.plan import StepPlan, StepRefused, StepResult, result_digest
+from ranks.session import OnProgress, live
+from ranks.settings import RankSettings
+from ranks.wire.messages import TOKEN_VARIABLE, Form, Load, Loaded
+
+VOCAB_SIZE = 1000
+CONTEXT_LENGTH = 4096
+EXIT_BY_ITSELF = 7
+
+
+def rank_command(behaviour: str) -> tuple[str, ...]:
+    """What starts such a rank; "ok" behaves."""
+    return (sys.executable, str(Path(__file__)), behaviour)
+
+
+class ArithmeticWorker:
+    """Checks plans as a real rank does and draws by arithmetic."""
+
+    def __init__(self, settings: RankSettings, behaviour: str) -> None:
+        self.rank = settings.rank
+        self.world_size = settings.world_size
+        self.behaviour = behaviour
+        self.lanes: LaneTable | None = None
+        self.sums: dict[int, int] = {}
+
+    def load(self, order: Load, on_progress: OnProgress) -> Loaded:
+        on_progress(done_bytes=50, total_bytes=100)
+        self._misbehave_in("load")
+        on_progress(done_bytes=100, total_bytes=100)
+        odd = self.behaviour == "other-weights" and self.rank == 1
+        return Loaded(
+            weights_digest="other" if odd else "arithmetic",
+            config_digest="none",
+            geometry=f"rank {self.rank} of {self.world_size}",
+            vocab_size=VOCAB_SIZE,
+            context_length=CONTEXT_LENGTH,
+            kv_bytes_per_block=1024,
+            free_bytes=(1 << 30) >> self.rank,
+            dtype="float32",
+            device="cpu",
+            collective="none",
+        )
+
+    def form(self, order: Form) -> None:
+        self._misbehave_in("form")
+        self.lanes = LaneTable(
+            Limits(
+                epoch=order.epoch,
+                num_lanes=order.num_lanes,
+                num_blocks=order.num_blocks,
+                block_size=order.block_size,
+                max_step_tokens=order.max_step_tokens,
+                vocab_size=VOCAB_SIZE,
+                context_length=CONTEXT_LENGTH,
+            )
+        )
+
+    def run(self, plan: StepPlan) -> StepResult | StepRefused:
+        self._misbehave_in("step")
+        assert self.lanes is not None
+        if self.behaviour == "refuse-on-1" and self.rank == 1:
+            return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason="on purpose")
+        try:
+            step = self.lanes.check(plan)
+        except StepMismatch as err:
+            return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason=str(err))
+        for join in plan.joins:
+            self.sums[join.lane_id] = 0
+        drawn = {}
+        for rows in step.rows:
+            self.sums[rows.lane_id] += sum(rows.token_ids)
+            if rows.draws:
+                drawn[rows.lane_id] = (self.sums[rows.lane_id] * 7 + rows.end) % VOCAB_SIZE
+        self.lanes.commit(step, drawn)
+        fed = [token_id for rows in step.rows for token_id in rows.token_ids]
+        if self.behaviour == "drift-on-1" and self.rank == 1:
+            fed.append(0)
+        return StepResult(
+            step_id=plan.step_id,
+            epoch=plan.epoch,
+            drawn=drawn,
+            failures={},
+            digest=result_digest(plan.digest, fed, drawn),
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _misbehave_in(self, phase: str) -> None:
+        rank = f"-on-{self.rank}"
+        acts = {
+            f"raise-in-{phase}": lambda: _raise(phase),
+            f"exit-in-{phase}": lambda: os._exit(EXIT_BY_ITSELF),
+            f"hang-in-{phase}": signal.pause,
+            # A call that holds the interpreter: no thread runs, once what was sent is out.
+            f"seize-in-{phase}": lambda: (time.sleep(0.2), re.match("(a+)+$", "a" * 64 + "b")),
+        }
+        for name, act in acts.items():
+            if self.behaviour in (name, name + rank):
+                act()
+
+
+def _raise(phase: str) -> None:
+    raise RuntimeError(f"raised in {phase} on purpose")
+
+
+def main() -> int:
+    behaviour = sys.argv[1]
+    if behaviour == "exit-at-once":
+        return EXIT_BY_ITSELF
+    settings = parse_settings(sys.argv[2:], token=os.environ[TOKEN_VARIABLE])
+    stand_guard(settings.death_fd)
+    log_to_stderr(settings.rank)
+    if behaviour == f"silent-on-{settings.rank}":
+        signal.pause()
+    build = "0.0.0" if behaviour == f"old-build-on-{settings.rank}" else build_version()
+    with open_channel(settings.master) as channel:
+        return live(settings, ArithmeticWorker(settings, behaviour), channel, build=build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

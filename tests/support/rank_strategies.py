@@ -1,0 +1,117 @@
+"""Hypothesis strategies for what goes over the wire between master and ranks."""
+
+from hypothesis import strategies as st
+
+from ranks.plan import (
+    Chunk,
+    Draw,
+    LaneFault,
+    LaneGrow,
+    LaneJoin,
+    StepPlan,
+    StepRefused,
+    StepResult,
+)
+from ranks.wire.messages import (
+    Fatal,
+    Form,
+    Hello,
+    Load,
+    Loaded,
+    LoadProgress,
+    Ready,
+    Shutdown,
+)
+
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+ids = st.lists(u32, max_size=5).map(tuple)
+lane = st.integers(0, 300)
+text = st.text(max_size=20)
+digest = st.binary(min_size=16, max_size=16)
+positive = st.integers(1, 2**32 - 1)
+
+
+def unit(low: float) -> st.SearchStrategy[float]:
+    return st.floats(low, 1.0, width=32, exclude_min=low == 0.0)
+
+
+draw = st.builds(
+    Draw,
+    temperature=st.floats(0, 1e6, width=32),
+    top_p=unit(0.0),
+    top_k=st.none() | positive,
+    min_p=st.floats(0, 1, width=32),
+    seed=u64,
+)
+plan = st.builds(
+    StepPlan,
+    step_id=st.integers(1, 2**64 - 1),
+    epoch=positive,
+    leaves=ids,
+    joins=st.lists(st.builds(LaneJoin, lane_id=u32, draw=draw), max_size=4).map(tuple),
+    grows=st.lists(st.builds(LaneGrow, lane_id=u32, block_ids=ids), max_size=4).map(tuple),
+    chunks=st.lists(
+        st.builds(Chunk, lane_id=u32, start=u32, token_ids=ids, draws=st.booleans()), max_size=4
+    ).map(tuple),
+    decodes=ids,
+    digest=digest,
+)
+
+
+@st.composite
+def results(pick) -> StepResult:
+    lanes = pick(st.lists(lane, unique=True, max_size=6))
+    num_failed = pick(st.integers(0, len(lanes)))
+    return StepResult(
+        step_id=pick(st.integers(1, 2**64 - 1)),
+        epoch=pick(positive),
+        drawn={lane_id: pick(u32) for lane_id in lanes[num_failed:]},
+        failures=dict.fromkeys(lanes[:num_failed], LaneFault.NAN),
+        digest=pick(digest),
+        compute_ns=pick(u64),
+    )
+
+
+master_messages = st.one_of(
+    plan,
+    st.builds(
+        Load,
+        model_path=text,
+        dtype=text,
+        device=text,
+        num_threads=st.none() | u32,
+        block_size=positive,
+    ),
+    st.builds(
+        Form,
+        epoch=positive,
+        num_blocks=positive,
+        block_size=positive,
+        num_lanes=positive,
+        max_step_tokens=positive,
+        collective_timeout_s=st.floats(0.001, 86400),
+    ),
+    st.builds(Shutdown, reason=text),
+)
+rank_messages = st.one_of(
+    results(),
+    st.builds(StepRefused, step_id=positive, epoch=positive, reason=text),
+    st.builds(Hello, rank=u32, world_size=positive, pid=u32, build=text, token=text),
+    st.builds(LoadProgress, done_bytes=u64, total_bytes=u64),
+    st.builds(
+        Loaded,
+        weights_digest=text,
+        config_digest=text,
+        geometry=text,
+        vocab_size=positive,
+        context_length=positive,
+        kv_bytes_per_block=st.integers(1, 2**64 - 1),
+        free_bytes=u64,
+        dtype=text,
+        device=text,
+        collective=text,
+    ),
+    st.builds(Ready, epoch=positive),
+    st.builds(Fatal, message=text),
+)
