@@ -48,6 +48,7 @@ class HttpServer:
             StartupFailed: the address cannot be had.
         """
         self._socket = _bind(host, port)
+        self._port: int = self._socket.getsockname()[1]
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 app,
@@ -67,9 +68,8 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
-        port: int = self._socket.getsockname()[1]
-        return port
+        """The port that was bound."""
+        return self._port
 
     async def start(self) -> None:
         """Begin to accept; returns once it does."""

@@ -1,0 +1,62 @@
+import pytest
+
+from lanehost.errors import Starting
+from tests.support.fake_door import FakeDoor
+from tests.support.http_served import CREATED_S, http_client
+
+
+class _StartingDoor(FakeDoor):
+    def model_card(self):
+        raise Starting("the model is still loading")
+
+
+async def test_models_lists_the_one_model_with_its_limits() -> None:
+    async with http_client(FakeDoor()) as client:
+        answer = (await client.get("/v1/models")).json()
+    assert answer["object"] == "list"
+    (model,) = answer["data"]
+    assert (model["id"], model["object"], model["created"]) == ("fake-model", "model", CREATED_S)
+    assert model["context_length"] == 128
+
+
+async def test_a_model_is_found_by_name() -> None:
+    async with http_client(FakeDoor()) as client:
+        found = await client.get("/v1/models/fake-model")
+        missing = await client.get("/v1/models/org/other")
+    assert found.json()["id"] == "fake-model"
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "model_not_found"
+
+
+async def test_models_say_that_the_model_is_still_loading() -> None:
+    async with http_client(_StartingDoor()) as client:
+        for path in ("/v1/models", "/v1/models/x"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json()["error"]["code"] == "starting"
+
+
+async def test_health_follows_the_door() -> None:
+    door = FakeDoor()
+    async with http_client(door) as client:
+        assert (await client.get("/health")).status_code == 200
+        door.serving = False
+        assert (await client.get("/health")).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/completions", 405),
+        ("GET", "/v1/chat/completions", 405),
+        ("POST", "/v1/models", 405),
+        ("GET", "/nowhere", 404),
+        ("POST", "/v1/embeddings", 404),
+    ],
+)
+async def test_a_wrong_path_or_method_is_said_in_openais_form(method, path, status) -> None:
+    async with http_client(FakeDoor()) as client:
+        answer = await client.request(method, path)
+    assert answer.status_code == status
+    assert path in answer.json()["error"]["message"]
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}

@@ -1,0 +1,111 @@
+import asyncio
+import signal
+import socket
+
+import httpx
+import pytest
+
+from lanehost.errors import StartupFailed
+from lanehost.http.app import build_http_app
+from lanehost.http.server import HttpServer
+from lanehost.job import Prefilled
+from tests.support.fake_door import FINISHED, REPLY, FakeDoor
+from tests.support.http_served import serve_http
+
+WAIT_S = 5
+TEXT = {"model": "fake-model", "prompt": "hi"}
+
+
+def _server(door: FakeDoor, host: str = "127.0.0.1", port: int = 0) -> HttpServer:
+    return HttpServer(build_http_app(door), host, port)
+
+
+async def test_the_second_server_on_a_port_is_told_the_address() -> None:
+    first = _server(FakeDoor())
+    with pytest.raises(StartupFailed, match=f"127.0.0.1:{first.port}.*in use"):
+        _server(FakeDoor(), port=first.port)
+    await first.stop(0)
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1", "::ffff"])
+def test_a_host_that_is_not_ours_is_named(host: str) -> None:
+    with pytest.raises(StartupFailed, match=host):
+        _server(FakeDoor(), host=host)
+
+
+async def test_the_port_is_free_again_after_stop() -> None:
+    server = _server(FakeDoor())
+    await server.start()
+    await server.stop(0)
+    with socket.create_server(("127.0.0.1", server.port)):
+        pass
+
+
+async def test_a_server_that_was_never_started_gives_its_port_back() -> None:
+    server = _server(FakeDoor())
+    port = server.port
+    await server.stop(0)
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+async def test_the_signals_stay_with_the_master() -> None:
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    async with serve_http(FakeDoor()):
+        during = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    assert during == before
+
+
+async def test_stop_lets_a_request_end() -> None:
+    gate = asyncio.Event()
+    door = FakeDoor()
+
+    class Slow(FakeDoor):
+        async def submit(self, request):
+            stream = await door.submit(request)
+            await gate.wait()
+            return stream
+
+    server = _server(Slow())
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        asking = asyncio.create_task(client.post("/v1/completions", json=TEXT))
+        await asyncio.wait_for(door.submitted.wait(), WAIT_S)
+        stopping = asyncio.create_task(server.stop(WAIT_S))
+        await asyncio.sleep(0)
+        gate.set()
+        assert (await asking).status_code == 200
+        await asyncio.wait_for(stopping, WAIT_S)
+
+
+async def test_stop_cancels_what_does_not_end_in_time() -> None:
+    door = FakeDoor(events=(Prefilled(cached_tokens=0), *REPLY))
+    server = _server(door)
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        asking = asyncio.create_task(client.post("/v1/completions", json=TEXT))
+        await asyncio.wait_for(door.submitted.wait(), WAIT_S)
+        await asyncio.wait_for(server.stop(0.05), WAIT_S)
+        assert door.streams[0].cancelled
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_stop_does_not_wait_for_idle_connections() -> None:
+    server = _server(FakeDoor(events=(FINISHED,)))
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        await client.post("/v1/completions", json=TEXT)
+        await asyncio.wait_for(server.stop(60), WAIT_S)
+
+
+async def test_the_state_is_shown() -> None:
+    server = _server(FakeDoor())
+    assert repr(server) == f"<HttpServer port {server.port} started=False>"
+    await server.stop(0)
+
+
+async def test_a_server_that_cannot_start_says_so() -> None:
+    server = _server(FakeDoor())
+    await server.stop(0)
+    with pytest.raises(ValueError, match="file descriptor"):
+        await server.start()
