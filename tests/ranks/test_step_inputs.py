@@ -1,0 +1,90 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ranks.step_inputs import EMPTY_BLOCK, LaneRows, build_inputs
+from ranks.tiles import POSITION_TILE, row_multiple
+
+CPU = torch.device("cpu")
+
+
+def lane(lane_id=0, start=0, count=1, table=None, *, draws=True):
+    table = list(range(100)) if table is None else table
+    return LaneRows(
+        lane_id=lane_id, start=start, token_ids=list(range(count)), block_table=table, draws=draws
+    )
+
+
+def test_rows_lie_lane_after_lane_and_padding_last():
+    inputs = build_inputs([lane(start=30), lane(1, start=5, count=3)], device=CPU, block_size=16)
+    assert inputs.num_rows == 4
+    assert inputs.positions[:4].tolist() == [30, 5, 6, 7]
+    assert inputs.token_ids[:4].tolist() == [0, 0, 1, 2]
+    assert inputs.token_ids.shape[0] % row_multiple(CPU) == 0
+    assert inputs.token_ids[4:].sum() == 0
+
+
+def test_a_position_goes_to_its_slot_of_its_block_counted_from_one():
+    inputs = build_inputs([lane(start=15, count=3, table=[7, 2])], device=CPU, block_size=16)
+    assert inputs.slots.tolist() == [8 * 16 + 15, 3 * 16, 3 * 16 + 1]
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "opened"),
+    [(0, 1, [8]), (1, 15, []), (1, 16, [3]), (16, 1, [3]), (17, 1, [])],
+)
+def test_a_block_is_opened_when_its_first_position_is_written(start, count, opened):
+    inputs = build_inputs([lane(start=start, count=count, table=[7, 2])], device=CPU, block_size=16)
+    assert inputs.opened_blocks.tolist() == opened
+
+
+def test_the_last_row_of_each_lane_that_draws_is_named():
+    rows = [lane(0, count=3), lane(1, count=2, draws=False), lane(2, count=4)]
+    assert build_inputs(rows, device=CPU, block_size=16).draw_rows.tolist() == [2, 8]
+
+
+def test_tokens_may_come_as_tensors():
+    rows = [
+        LaneRows(lane_id=0, start=9, token_ids=torch.tensor([44]), block_table=[3], draws=True),
+        lane(1, count=2),
+    ]
+    inputs = build_inputs(rows, device=CPU, block_size=16)
+    assert inputs.token_ids[:3].tolist() == [44, 0, 1]
+    assert inputs.token_ids.dtype == torch.int64
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 700), st.integers(1, 300)), min_size=1, max_size=12),
+    st.sampled_from((1, 16, 64, 128)),
+)
+def test_each_row_attends_once_over_all_that_is_written_and_no_more(lanes, block_size):
+    table = list(range(1024))
+    rows = [lane(number, start, count, table) for number, (start, count) in enumerate(lanes)]
+    inputs = build_inputs(rows, device=CPU, block_size=block_size)
+
+    seen = torch.cat([group.rows for group in inputs.groups]).tolist()
+
+    assert sorted(seen) == list(range(inputs.num_rows))
+    for group in inputs.groups:
+        assert group.num_positions % POSITION_TILE == 0
+        assert group.positions.shape[0] == group.num_lanes
+        assert torch.equal(inputs.positions[group.rows], group.positions.flatten())
+        tables = group.block_ids.view(group.num_lanes, -1)
+        assert tables.shape[1] * block_size == group.num_positions
+        for positions, blocks in zip(group.positions, tables, strict=True):
+            num_written = int(positions.max()) // block_size + 1
+            assert blocks[:num_written].tolist() == [one + 1 for one in table[:num_written]]
+            assert (blocks[num_written:] == EMPTY_BLOCK).all()
+
+
+@pytest.mark.parametrize(("count", "table"), [(0, [1]), (17, [1]), (1, [])])
+def test_rows_that_do_not_fit_their_blocks_are_refused_with_the_numbers(count, table):
+    with pytest.raises(ValueError, match=f"lane 5 has {count} rows.*{len(table)} blocks"):
+        build_inputs([lane(5, count=count, table=table)], device=CPU, block_size=16)
+
+
+def test_a_block_size_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="block_size is 24"):
+        build_inputs([lane()], device=CPU, block_size=24)
