@@ -39,9 +39,11 @@ class ArithmeticWorker:
         self.world_size = settings.world_size
         self.behaviour = behaviour
         self.lanes: LaneTable | None = None
+        self.model_path = Path()
         self.sums: dict[int, int] = {}
 
     def load(self, order: Load, on_progress: OnProgress) -> Loaded:
+        self.model_path = Path(order.model_path)
         on_progress(done_bytes=50, total_bytes=100)
         self._misbehave_in("load")
         on_progress(done_bytes=100, total_bytes=100)
@@ -110,12 +112,20 @@ class ArithmeticWorker:
             f"raise-in-{phase}": lambda: _raise(phase),
             f"exit-in-{phase}": lambda: os._exit(EXIT_BY_ITSELF),
             f"hang-in-{phase}": signal.pause,
-            # A call that holds the interpreter: no thread runs, once what was sent is out.
-            f"seize-in-{phase}": lambda: (time.sleep(0.2), re.match("(a+)+$", "a" * 64 + "b")),
+            f"seize-in-{phase}": self._seize,
         }
         for name, act in acts.items():
             if self.behaviour in (name, name + rank):
                 act()
+
+    def _seize(self) -> None:
+        """Hold the interpreter in one long call: no thread runs, once what was sent is out."""
+        time.sleep(0.2)
+        endless = re.compile("(a+)+$")
+        told = self.model_path / str(self.rank)
+        if told.is_fifo():
+            told.write_bytes(b"")
+        endless.match("a" * 64 + "b")
 
 
 def _raise(phase: str) -> None:
