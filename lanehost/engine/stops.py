@@ -173,19 +173,20 @@ class _StopString:
         if self.string[num_met] == character:
             num_met += 1
         is_met = num_met == len(self.string)
-        self.num_met = self._borders[num_met] if is_met else num_met
+        # A second match inside the first would start later and could never win: begin anew.
+        self.num_met = 0 if is_met else num_met
         return is_met
 
 
 def _borders(string: str) -> "array[int]":  # array takes no parameter when run, before 3.12
-    """Give, for each number of first characters, the longest proper border of them.
+    """Give, for each number of first characters but all, the longest proper border of them.
 
-    >>> list(_borders("abab"))
+    >>> list(_borders("ababc"))
     [0, 0, 0, 1, 2]
     """
     borders = array("H", [0, 0])
     border = 0
-    for character in string[1:]:
+    for character in string[1:-1]:
         while border and string[border] != character:
             border = borders[border]
         border += string[border] == character
@@ -208,8 +209,6 @@ class _Scan:
 
     def take(self, text: str) -> str:
         """Add text and give back what can no longer be part of a match."""
-        if self.is_settled:
-            return ""
         if not self._held and self._first_characters.isdisjoint(text):
             return text
         buffer = self._held + text

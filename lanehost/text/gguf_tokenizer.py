@@ -58,7 +58,7 @@ class _Vocabulary:
         """Give the tokens that are found in text as they are spelled, before any merge."""
         added = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
         return [
-            AddedToken(token, special=token_type is not TokenType.USER_DEFINED, normalized=False)
+            AddedToken(token, normalized=False)
             for token, token_type in zip(self.tokens, self.types, strict=True)
             if token and token_type in added
         ]

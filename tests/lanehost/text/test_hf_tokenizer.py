@@ -148,12 +148,24 @@ def test_a_named_token_that_is_no_token_adds_no_id(tmp_path):
 
 def test_texts_are_never_cut_or_filled_up(tmp_path):
     pipeline = train_byte_level()
+    expected = pipeline.encode("the cat sat on the mat").ids
     pipeline.enable_truncation(3)
-    pipeline.enable_padding(length=9)
+    cut = load(write_folder(tmp_path / "cut", pipeline))
+    pipeline.no_truncation()
+    pipeline.enable_padding(length=40)
+    filled = load(write_folder(tmp_path / "filled", pipeline))
 
-    assert load(write_folder(tmp_path, pipeline)).decode(load(tmp_path).encode("the cat sat")) == (
-        "the cat sat"
-    )
+    assert len(expected) > 3
+    assert cut.encode("the cat sat on the mat") == expected
+    assert filled.encode("the cat sat on the mat") == expected
+
+
+def test_an_added_token_stands_for_its_own_text(tmp_path):
+    pipeline = train_byte_level()
+    pipeline.add_tokens(["<caf\u00e9>"])
+    tokenizer = load(write_folder(tmp_path, pipeline))
+
+    assert tokenizer.decode(tokenizer.encode("<caf\u00e9>")) == "<caf\u00e9>"
 
 
 def test_named_tokens_may_stand_in_special_tokens_map(tmp_path):
