@@ -10,6 +10,7 @@ Those of `generate` and `chat` are in cli_client.py.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,17 +158,36 @@ def serve(**options: Any) -> None:
     # Late, so that the client commands do not load the whole master.
     from lanehost import master  # noqa: PLC0415
 
-    settings = _build_settings(options)
+    sys.exit(start(options, run=master.run))
+
+
+def start(
+    options: dict[str, Any],
+    *,
+    run: Callable[[ServeSettings], int],
+    find_embedded: Callable[[], Path] = embedded_model_path,
+) -> int:
+    """Run the server and return its exit code; says in one line why it cannot start.
+
+    Args:
+        options: The options of `serve`, by name.
+        run: The master.
+        find_embedded: Gives the embedded model's file.
+
+    Raises:
+        click.UsageError: an option is wrong.
+    """
     try:
-        sys.exit(master.run(settings))
+        model = options["model"]
+        path = find_embedded() if model == EMBEDDED else _existing(model)
+        return run(_build_settings(path, options))
     except StartupFailed as error:
         click.echo(f"lanehost: cannot start: {error}", err=True)
-        sys.exit(_EXIT_CANNOT_START)
+        return _EXIT_CANNOT_START
 
 
-def _build_settings(options: dict[str, Any]) -> ServeSettings:
+def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
     """Turn options into settings, which check themselves."""
-    model_path = _find_model(options["model"])
     try:
         return ServeSettings(
             ranks=RankGroupSettings(
@@ -198,13 +218,7 @@ def _build_settings(options: dict[str, Any]) -> ServeSettings:
         raise click.UsageError(str(error)) from error
 
 
-def _find_model(model: str) -> Path:
-    if model == EMBEDDED:
-        try:
-            return embedded_model_path()
-        except StartupFailed as error:
-            click.echo(f"lanehost: cannot start: {error}", err=True)
-            sys.exit(_EXIT_CANNOT_START)
+def _existing(model: str) -> Path:
     path = Path(model)
     if not path.exists():
         raise click.BadParameter(f"{model!r} is no file and no folder", param_hint="--model")

@@ -107,5 +107,5 @@ async def test_the_state_is_shown() -> None:
 async def test_a_server_that_cannot_start_says_so() -> None:
     server = _server(FakeDoor())
     await server.stop(0)
-    with pytest.raises(ValueError, match="file descriptor"):
+    with pytest.raises(OSError, match="file descriptor"):
         await server.start()

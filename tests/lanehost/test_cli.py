@@ -1,0 +1,150 @@
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from lanehost.cli import main, start
+from lanehost.errors import StartupFailed
+from lanehost.settings import RankGroupSettings, ServeSettings
+
+
+class FakeMaster:
+    """Takes the place of the master: what it was asked to run."""
+
+    def __init__(self, error: StartupFailed | None = None) -> None:
+        self.asked: list[ServeSettings] = []
+        self._error = error
+
+    def run(self, settings: ServeSettings) -> int:
+        self.asked.append(settings)
+        if self._error is not None:
+            raise self._error
+        return 3
+
+
+def _absent() -> Path:
+    raise StartupFailed("the embedded model is absent; install it")
+
+
+def _start(master: FakeMaster, *args: str) -> int:
+    options = main.commands["serve"].make_context("serve", list(args)).params
+    return start(options, run=master.run, find_embedded=_absent)
+
+
+def _run(*args: str):
+    return CliRunner().invoke(main, args)
+
+
+def test_the_version_is_the_packages() -> None:
+    assert _run("--version").output == f"lanehost {version('lanehost')}\n"
+
+
+@pytest.mark.parametrize("args", [(), ("serve",), ("generate",), ("chat",)])
+def test_every_command_explains_itself(args: tuple[str, ...]) -> None:
+    result = _run(*args, "--help")
+    assert result.exit_code == 0
+    assert "lanehost serve" in result.output or "Exit codes" in result.output
+
+
+def test_every_option_of_serve_has_help() -> None:
+    for option in main.commands["serve"].params:
+        assert isinstance(option, click.Option)
+        assert option.help
+
+
+def test_the_options_become_settings(tmp_path: Path) -> None:
+    args = (
+        "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
+        "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
+        "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
+        "--reflection --log-json"
+    )
+    master = FakeMaster()
+    _start(master, "--model", str(tmp_path), *args.split())
+    (settings,) = master.asked
+    ranks, line = settings.ranks, settings.line
+    assert (ranks.model_path, ranks.tp, ranks.num_lanes, ranks.dtype) == (tmp_path, 2, 3, "float32")
+    assert (ranks.device, ranks.num_threads, ranks.kv_tokens) == ("cpu", 4, 512)
+    assert (ranks.max_step_tokens, ranks.load_timeout_s) == (64, 8)
+    assert (line.max_waiting, line.max_waiting_tokens, line.max_streams) == (5, 6, 7)
+    assert (settings.host, settings.port, settings.http_port) == ("0.0.0.0", 1, 2)
+    assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
+    assert (settings.reflection, settings.log_json) == (True, True)
+
+
+def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
+    master = FakeMaster()
+    _start(master, "--model", str(tmp_path))
+    assert master.asked == [ServeSettings(ranks=RankGroupSettings(model_path=tmp_path))]
+
+
+def test_every_option_of_serve_is_used(tmp_path: Path) -> None:
+    used: set[str] = set()
+
+    class Options(dict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            used.add(name)
+            return super().__getitem__(name)
+
+    options = main.commands["serve"].make_context("serve", ["--model", str(tmp_path)]).params
+    start(Options(options), run=FakeMaster().run)
+    assert used == options.keys()
+
+
+def test_http_can_be_off(tmp_path: Path) -> None:
+    master = FakeMaster()
+    _start(master, "--model", str(tmp_path), "--http-port", "off")
+    assert master.asked[0].http_port is None
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--lanes", "999"], "--lanes is 999, allowed is 1 to 256"),
+        (["--port", "70000"], "--port is 70000"),
+        (["--tp", "3"], "--tp is 3"),
+        (["--max-streams", "0"], "--max-streams is 0"),
+        (["--http-port", "x"], "'x' is neither a port number nor 'off'"),
+        (["--dtype", "int3"], "int3"),
+        (["--nonsense"], "--nonsense"),
+        (["--model", "/no/such/model"], "'/no/such/model' is no file and no folder"),
+    ],
+)
+def test_a_wrong_command_line_is_named_and_exits_2(
+    args: list[str], said: str, tmp_path: Path
+) -> None:
+    result = _run("serve", "--model", str(tmp_path), *args)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_server_that_cannot_start_says_so_in_one_line(capsys, tmp_path: Path) -> None:
+    master = FakeMaster(StartupFailed("port 1 is taken"))
+    assert _start(master, "--model", str(tmp_path)) == 1
+    assert capsys.readouterr() == ("", "lanehost: cannot start: port 1 is taken\n")
+
+
+def test_without_the_embedded_model_the_line_says_what_to_do(capsys) -> None:
+    master = FakeMaster()
+    assert (_start(master), master.asked) == (1, [])
+    said = "lanehost: cannot start: the embedded model is absent; install it\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_the_exit_code_is_the_masters(tmp_path: Path) -> None:
+    assert _start(FakeMaster(), "--model", str(tmp_path)) == 3
+
+
+def test_python_m_lanehost_is_lanehost() -> None:
+    command = [sys.executable, "-m", "lanehost", "--version"]
+    result = subprocess.run(command, capture_output=True, check=False, timeout=30, text=True)
+    assert result.stdout.startswith("lanehost ")
+
+
+def test_the_client_commands_do_not_load_the_master() -> None:
+    code = "import sys, lanehost.cli; sys.exit('lanehost.master' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

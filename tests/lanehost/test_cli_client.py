@@ -1,0 +1,154 @@
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lanehost.cli import main
+from lanehost.errors import InvalidRequest
+from lanehost.job import ChatMessage, ChatPrompt, Prefilled, Role, TextPrompt, TokenPrompt, Tokens
+from tests.support.fake_door import FakeDoor
+from tests.support.served_door import serve
+
+WAIT_S = 30
+CHAT = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+PROMPT = ChatPrompt(
+    (ChatMessage(role=Role.SYSTEM, content="be"), ChatMessage(role=Role.USER, content="hi"))
+)
+OBJECT = {
+    "text": "Hello é",
+    "token_ids": [10, 11, 12, 2],
+    "finish_reason": "eos",
+    "usage": {"prompt_tokens": 5, "cached_tokens": 3, "completion_tokens": 3},
+}
+
+
+async def _run(door: FakeDoor, *args: str, stdin: str | None = None) -> Result:
+    async with serve(door) as served:
+        command = [*args, "--address", served.address]
+        invoke = asyncio.to_thread(CliRunner().invoke, main, command, input=stdin)
+        return await asyncio.wait_for(invoke, WAIT_S)
+
+
+@pytest.fixture
+def chat_file(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(CHAT), encoding="utf-8")
+    return path
+
+
+async def test_a_reply_is_printed_with_a_line_end() -> None:
+    result = await _run(FakeDoor(), "generate", "--prompt", "hi")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello é\n", "")
+
+
+async def test_json_is_one_object() -> None:
+    result = await _run(FakeDoor(), "generate", "--prompt", "hi", "--json")
+    assert json.loads(result.stdout) == OBJECT
+    assert result.stdout.count("\n") == 1
+
+
+async def test_the_options_reach_the_server() -> None:
+    door = FakeDoor()
+    args = (
+        "--max-tokens 0 --temperature 0 --top-p 0.5 --top-k 3 --min-p 0.25 --seed 0 "
+        "--stop a --stop b --timeout 9"
+    )
+    await _run(door, "generate", "--prompt", "hi", *args.split())
+    (request,) = door.requests
+    sampling = request.sampling
+    assert (request.max_tokens, request.stop.strings) == (0, ("a", "b"))
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.0, 0.5, 3)
+    assert (sampling.min_p, sampling.seed) == (0.25, 0)
+    assert 8 < request.timeout_s < 9
+
+
+async def test_what_is_left_out_is_the_servers_to_choose() -> None:
+    door = FakeDoor()
+    await _run(door, "generate", "--prompt", "hi")
+    assert (door.requests[0].max_tokens, door.requests[0].sampling.temperature) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "prompt"),
+    [
+        (["--prompt", "hi"], None, TextPrompt("hi")),
+        (["--prompt", ""], None, TextPrompt("")),
+        (["--prompt", "-"], "from é\nstdin", TextPrompt("from é\nstdin")),
+        (["--token-ids", "1,2, 3"], None, TokenPrompt((1, 2, 3))),
+        (["--chat", "-"], json.dumps(CHAT), PROMPT),
+        (["--chat", "-"], json.dumps({"messages": CHAT}), PROMPT),
+    ],
+)
+async def test_a_prompt_comes_in_three_kinds(args, stdin, prompt) -> None:
+    door = FakeDoor()
+    result = await _run(door, "generate", *args, stdin=stdin)
+    assert (result.exit_code, door.requests[0].prompt) == (0, prompt)
+
+
+async def test_a_chat_is_read_from_a_file(chat_file: Path) -> None:
+    door = FakeDoor()
+    await _run(door, "generate", "--chat", str(chat_file))
+    assert door.requests[0].prompt == PROMPT
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "said"),
+    [
+        ([], None, "exactly one of"),
+        (["--prompt", "a", "--token-ids", "1"], None, "exactly one of"),
+        (["--token-ids", "1,x"], None, "is not like 1,2,3"),
+        (["--token-ids", "-1"], None, "ids: Value out of range: -1"),
+        (["--prompt", "a", "--max-tokens", "-1"], None, "max_tokens: Value out of range: -1"),
+        (["--prompt", "a", "--max-tokens", "x"], None, "--max-tokens"),
+        (["--chat", "/no/such/file"], None, "/no/such/file"),
+        (["--chat", "-"], "{", "is not JSON"),
+        (["--chat", "-"], "{}", "holds no list"),
+        (["--chat", "-"], '[{"role": "user"}]', "holds no list"),
+        (["--chat", "-"], '[{"role": "user", "content": 1}]', "holds no list"),
+        (["--chat", "-"], '[{"role": "tool", "content": ""}]', "messages[0].role is 'tool'"),
+    ],
+)
+async def test_a_wrong_command_line_is_named_and_exits_2(args, stdin, said) -> None:
+    door = FakeDoor()
+    result = await _run(door, "generate", *args, stdin=stdin)
+    assert (result.exit_code, door.requests) == (2, [])
+    assert said in result.stderr
+
+
+async def test_a_refusal_is_one_line_and_exits_1() -> None:
+    door = FakeDoor(refusal=InvalidRequest("max_tokens", "is 0, allowed is 1 and more"))
+    result = await _run(door, "generate", "--prompt", "hi")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "lanehost: INVALID_ARGUMENT: max_tokens: is 0, allowed is 1 and more\n"
+    )
+
+
+@pytest.mark.parametrize("args", [["generate", "--prompt", "hi"], ["chat"]])
+def test_nobody_at_the_address_is_one_line_that_says_what_to_start(args: list[str]) -> None:
+    result = CliRunner().invoke(main, [*args, "--address", "127.0.0.1:1"])
+    assert result.exit_code == 3
+    assert result.stderr.startswith("lanehost: nobody answers at 127.0.0.1:1; ")
+    assert "`lanehost serve`" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+async def test_ctrl_c_ends_the_reply_and_exits_130() -> None:
+    door = FakeDoor(events=(Prefilled(cached_tokens=0), Tokens(token_ids=(1,), text="partial\n")))
+    async with serve(door) as served:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "lanehost", "generate", "--prompt", "hi"),
+            *("--address", served.address),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(WAIT_S):
+            assert await process.stdout.readline() == b"partial\n"
+            process.send_signal(2)
+            _, stderr = await process.communicate()
+            await door.streams[0].ended.wait()
+    assert (process.returncode, stderr) == (130, b"")
+    assert door.streams[0].cancelled

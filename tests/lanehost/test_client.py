@@ -1,0 +1,259 @@
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lanehost
+from lanehost.client import AsyncClient, Client
+from lanehost.client_errors import (
+    BadRequest,
+    CallCancelled,
+    DeadlineExceeded,
+    MessageTooLarge,
+    ServerBusy,
+    ServerFault,
+    Unreachable,
+)
+from lanehost.errors import InvalidRequest, Overloaded
+from lanehost.job import Failed, FinishReason, Prefilled, Tokens
+from tests.support.fake_door import CARD, FakeDoor
+from tests.support.served_door import serve
+
+WAIT_S = 5
+MIB = 1024 * 1024
+USER = [{"role": "user", "content": "hi"}]
+HELD = (Prefilled(cached_tokens=0), Tokens(token_ids=(1,), text="a"))
+
+
+async def _in_thread(door: FakeDoor, work: Callable[[Client], Any]) -> Any:
+    """Run what a waiting user would, while this loop serves."""
+
+    def run(address: str) -> Any:
+        with Client(address) as client:
+            return work(client)
+
+    async with serve(door) as served:
+        return await asyncio.wait_for(asyncio.to_thread(run, served.address), 20)
+
+
+async def _awaited(door: FakeDoor, work: Callable[[AsyncClient], Any]) -> Any:
+    async with serve(door) as served, AsyncClient(served.address) as client:
+        return await asyncio.wait_for(work(client), 20)
+
+
+def _collect(client: Client, **options) -> tuple[list[str], Any]:
+    with client.stream("hi", **options) as stream:
+        texts = [delta.text for delta in stream]
+        return texts, stream.reply
+
+
+async def _collect_async(client: AsyncClient, **options) -> tuple[list[str], Any]:
+    async with client.stream("hi", **options) as stream:
+        texts = [delta.text async for delta in stream]
+        return texts, stream.reply
+
+
+def test_the_package_names_what_users_import() -> None:
+    assert (lanehost.Client, lanehost.AsyncClient) == (Client, AsyncClient)
+    assert all(hasattr(lanehost, name) for name in lanehost.__all__)
+
+
+def test_importing_the_package_loads_no_server_and_no_torch() -> None:
+    heavy = "{'torch', 'numpy', 'starlette', 'uvicorn', 'lanehost.master', 'lanehost.server'}"
+    code = f"import sys, lanehost; sys.exit(bool({heavy} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+async def test_a_reply_is_whole() -> None:
+    reply = await _in_thread(FakeDoor(), lambda client: client.generate("hi", max_tokens=4))
+    assert (reply.text, reply.token_ids) == ("Hello é", (10, 11, 12, 2))
+    assert (reply.finish_reason, reply.matched, reply.seed) == (FinishReason.EOS, 2, 7)
+    assert reply.usage.cached_tokens == 3
+
+
+async def test_an_awaited_reply_is_the_same() -> None:
+    reply = await _awaited(FakeDoor(), lambda client: client.generate("hi", max_tokens=4))
+    assert reply == await _in_thread(FakeDoor(), lambda client: client.generate("hi"))
+
+
+async def test_a_stream_gives_deltas_and_then_the_reply() -> None:
+    texts, reply = await _in_thread(FakeDoor(), _collect)
+    assert texts == ["Hel", "", "lo é"]
+    assert reply == await _in_thread(FakeDoor(), lambda client: client.generate("hi"))
+
+
+async def test_an_awaited_stream_is_the_same() -> None:
+    assert await _awaited(FakeDoor(), _collect_async) == await _in_thread(FakeDoor(), _collect)
+
+
+async def test_a_chat_and_token_ids_reach_the_door() -> None:
+    door = FakeDoor()
+    await _in_thread(door, lambda client: client.generate(messages=USER))
+    await _awaited(door, lambda client: client.generate(token_ids=[1, 2]))
+    chat, tokens = (request.prompt for request in door.requests)
+    assert (chat.messages[0].content, tokens.token_ids) == ("hi", (1, 2))
+
+
+async def test_the_questions_are_answered() -> None:
+    def ask(client: Client) -> tuple[Any, ...]:
+        return (
+            client.tokenize("AB"),
+            client.tokenize(messages=USER),
+            client.detokenize([65]),
+            client.detokenize([65], keep_special=True),
+            client.model(),
+            client.health(),
+        )
+
+    async def ask_async(client: AsyncClient) -> tuple[Any, ...]:
+        return (
+            await client.tokenize("AB"),
+            await client.tokenize(messages=USER),
+            await client.detokenize([65]),
+            await client.detokenize([65], keep_special=True),
+            await client.model(),
+            await client.health(),
+        )
+
+    answers = ((65, 66), (2,), "A", "<s>A", CARD, True)
+    assert await _in_thread(FakeDoor(), ask) == answers
+    assert await _awaited(FakeDoor(), ask_async) == answers
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "fact"),
+    [
+        (InvalidRequest("max_tokens", "is 0"), BadRequest, ("field", "max_tokens")),
+        (Overloaded("full", retry_after_s=2), ServerBusy, ("retry_after_s", 2.0)),
+    ],
+)
+async def test_a_refusal_is_typed_on_every_call(refusal, kind, fact) -> None:
+    for run, work in (
+        (_in_thread, lambda client: client.generate("hi")),
+        (_in_thread, _collect),
+        (_in_thread, lambda client: client.tokenize("hi")),
+        (_awaited, lambda client: client.generate("hi")),
+        (_awaited, _collect_async),
+        (_awaited, lambda client: client.tokenize("hi")),
+    ):
+        with pytest.raises(kind) as caught:
+            await run(FakeDoor(refusal=refusal), work)
+        assert getattr(caught.value, fact[0]) == fact[1]
+
+
+async def test_a_reply_that_fails_keeps_its_text_so_far() -> None:
+    door = FakeDoor(events=(*HELD, Failed(error=Overloaded("x", retry_after_s=1))))
+
+    def work(client: Client) -> str:
+        with client.stream("hi") as stream:
+            with pytest.raises(ServerBusy):
+                list(stream)
+            with pytest.raises(RuntimeError, match="has not ended"):
+                _ = stream.reply
+            return f"{stream.text} {stream!r}"
+
+    assert await _in_thread(door, work) == "a <ReplyStream open 1 characters>"
+
+
+async def test_leaving_the_block_cancels_the_job() -> None:
+    door = FakeDoor(events=HELD)
+
+    def work(client: Client) -> None:
+        with client.stream("hi") as stream:
+            next(iter(stream))
+
+    async with serve(door) as served:
+        await asyncio.to_thread(lambda: work(Client(served.address)))
+        await asyncio.wait_for(door.streams[0].ended.wait(), WAIT_S)
+    assert door.streams[0].cancelled
+
+
+async def test_leaving_the_awaited_block_cancels_the_job() -> None:
+    door = FakeDoor(events=HELD)
+    async with serve(door) as served, AsyncClient(served.address) as client:
+        async with client.stream("hi") as stream:
+            await anext(aiter(stream))
+        await asyncio.wait_for(door.streams[0].ended.wait(), WAIT_S)
+    assert door.streams[0].cancelled
+
+
+async def test_a_stream_that_was_cancelled_says_so() -> None:
+    def work(client: Client) -> None:
+        with client.stream("hi") as stream:
+            for _ in stream:
+                stream.cancel()
+
+    async def work_async(client: AsyncClient) -> None:
+        async with client.stream("hi") as stream:
+            async for _ in stream:
+                stream.cancel()
+
+    with pytest.raises(CallCancelled):
+        await _in_thread(FakeDoor(events=HELD), work)
+    with pytest.raises(CallCancelled):
+        await _awaited(FakeDoor(events=HELD), work_async)
+
+
+async def test_a_cancelled_task_is_cancelled_and_its_job_too() -> None:
+    door = FakeDoor(events=HELD)
+    async with serve(door) as served, AsyncClient(served.address) as client:
+        task = asyncio.create_task(_collect_async(client))
+        await asyncio.wait_for(door.submitted.wait(), WAIT_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(door.streams[0].ended.wait(), WAIT_S)
+
+
+@pytest.mark.parametrize("run", ["_in_thread", "_awaited"])
+async def test_the_timeout_is_the_deadline_and_names_the_phase(run: str) -> None:
+    door = FakeDoor(events=HELD)
+    with pytest.raises(DeadlineExceeded) as caught:
+        await globals()[run](door, lambda client: client.generate("hi", timeout=0.5))
+    assert caught.value.phase == "decode"
+
+
+async def test_5_mib_are_taken_and_70_mib_refused() -> None:
+    door = FakeDoor()
+    await _in_thread(door, lambda client: client.generate("x" * 5 * MIB))
+    with pytest.raises(MessageTooLarge, match=str(64 * MIB)):
+        await _in_thread(door, lambda client: client.generate("x" * 70 * MIB))
+    assert len(door.requests) == 1
+
+
+async def test_nobody_at_the_address_is_said() -> None:
+    with Client("127.0.0.1:1") as client:
+        with pytest.raises(Unreachable):
+            client.generate("hi")
+        with pytest.raises(Unreachable):
+            client.health()
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(Unreachable):
+            await client.health()
+
+
+async def test_a_stream_without_a_last_event_is_the_servers_fault() -> None:
+    class NoCall:
+        def __iter__(self):
+            return iter(())
+
+        async def __aiter__(self):
+            for _ in ():
+                yield
+
+        def cancel(self) -> None: ...
+
+    with pytest.raises(ServerFault):
+        list(lanehost.ReplyStream(NoCall()))
+    with pytest.raises(ServerFault):
+        [delta async for delta in lanehost.AsyncReplyStream(NoCall())]
+
+
+async def test_what_it_is_is_shown() -> None:
+    with Client("a:1") as client:
+        assert repr(client) == "<Client a:1>"
+    async with AsyncClient("a:1") as client:
+        assert repr(client) == "<AsyncClient a:1>"

@@ -1,0 +1,207 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.client_codec import (
+    Delta,
+    Options,
+    Prompt,
+    ReplyBuilder,
+    decode_card,
+    decode_reply,
+    encode_chat,
+    encode_request,
+    encode_tokenize,
+)
+from lanehost.job import (
+    Accepted,
+    ChatMessage,
+    ChatPrompt,
+    Finished,
+    FinishReason,
+    Request,
+    Role,
+    SamplingParams,
+    StopParams,
+    TextPrompt,
+    Timing,
+    TokenPrompt,
+    Tokens,
+    Usage,
+)
+from lanehost.server import codec
+from lanehost.v1 import inference_pb2 as pb
+from tests.support.fake_door import CARD
+
+ACCEPTED = Accepted(job_id="job-1", seed=(1 << 64) - 1, prompt_tokens=4)
+TOKENS = [Tokens(token_ids=(1, 2), text="a"), Tokens(token_ids=(3,), text="é")]
+ENDS = [
+    (FinishReason.EOS, 2),
+    (FinishReason.STOP, "ab"),
+    (FinishReason.STOP, 0),
+    (FinishReason.LENGTH, None),
+]
+
+
+def _finished(reason: FinishReason, matched: str | int | None) -> Finished:
+    return Finished(
+        reason=reason,
+        matched=matched,
+        usage=Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3),
+        timing=Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3),
+    )
+
+
+def _seen_by_the_server(prompt: Prompt, **options) -> Request:
+    message = encode_request(pb.GenerateRequest, prompt, options)
+    return codec.decode_request(
+        codec.parse(pb.GenerateRequest, message.SerializeToString()), timeout_s=None
+    )
+
+
+def test_what_is_left_out_is_absent() -> None:
+    assert _seen_by_the_server(Prompt(text="hi")) == Request(prompt=TextPrompt("hi"))
+
+
+def test_every_option_reaches_the_server() -> None:
+    seen = _seen_by_the_server(
+        Prompt(token_ids=[1, 2]),
+        max_tokens=3,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=4,
+        min_p=0.125,
+        seed=5,
+        stop=["x", "y"],
+        stop_token_ids=[6],
+        ignore_eos=True,
+        label="me",
+        timeout=9,
+    )
+    assert seen == Request(
+        prompt=TokenPrompt((1, 2)),
+        max_tokens=3,
+        sampling=SamplingParams(temperature=0.5, top_p=0.25, top_k=4, min_p=0.125, seed=5),
+        stop=StopParams(strings=("x", "y"), token_ids=(6,), ignore_eos=True),
+        label="me",
+    )
+
+
+@given(st.floats(width=32, min_value=0, max_value=100), st.integers(0, (1 << 64) - 1))
+def test_values_are_not_changed_on_the_way(temperature: float, seed: int) -> None:
+    seen = _seen_by_the_server(Prompt(text=""), temperature=temperature, seed=seed)
+    assert (seen.sampling.temperature, seen.sampling.seed) == (temperature, seed)
+
+
+def test_a_chat_reaches_the_server() -> None:
+    messages = [{"role": role.value, "content": role.name} for role in Role]
+    assert _seen_by_the_server(Prompt(messages=messages)).prompt == ChatPrompt(
+        tuple(ChatMessage(role=role, content=role.name) for role in Role)
+    )
+
+
+def test_one_stop_string_is_not_its_letters() -> None:
+    assert _seen_by_the_server(Prompt(text=""), stop="xyz").stop.strings == ("xyz",)
+
+
+def test_no_token_ids_are_still_token_ids() -> None:
+    assert _seen_by_the_server(Prompt(token_ids=[])).prompt == TokenPrompt(())
+
+
+@pytest.mark.parametrize(
+    "prompt", [{}, {"text": "a", "token_ids": [1]}, {"messages": [], "text": ""}]
+)
+def test_there_is_exactly_one_prompt(prompt) -> None:
+    with pytest.raises(ValueError, match="exactly one of prompt, token_ids, messages"):
+        Prompt(**prompt)
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(TypeError, match="unknown option heat; known are max_tokens, temperature"):
+        encode_request(pb.GenerateRequest, Prompt(text=""), {"heat": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 1 << 32}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"seed": -1}, "seed"),
+        ({"stop": [1]}, "strings"),
+        ({"stop_token_ids": [-1]}, "token_ids"),
+        ({"label": "\ud800"}, "label"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_wire_is_named(options: Options, field: str) -> None:
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        encode_request(pb.GenerateRequest, Prompt(text=""), options)
+
+
+@pytest.mark.parametrize("prompt", [Prompt(text="\ud800"), Prompt(token_ids=[-1])])
+def test_a_prompt_that_does_not_fit_the_wire_is_refused(prompt: Prompt) -> None:
+    with pytest.raises(ValueError, match=r"^(text|ids): "):
+        encode_request(pb.GenerateRequest, prompt, {})
+
+
+@pytest.mark.parametrize(
+    "message", [{"role": "user"}, {"role": "user", "content": "x", "name": "y"}, {}]
+)
+def test_a_message_that_is_none_is_named_by_its_place(message) -> None:
+    with pytest.raises(ValueError, match=r"messages\[1\] is not"):
+        encode_chat([{"role": "user", "content": "a"}, message])
+
+
+def test_a_role_that_is_none_is_named_by_its_place() -> None:
+    with pytest.raises(ValueError, match=r"messages\[0\].role is 'tool', allowed are system"):
+        encode_chat([{"role": "tool", "content": "a"}])
+
+
+def test_text_and_chats_can_be_tokenized() -> None:
+    chat = encode_chat([{"role": "user", "content": "a"}])
+    assert encode_tokenize(Prompt(text="a")) == pb.TokenizeRequest(text="a")
+    assert encode_tokenize(
+        Prompt(messages=[{"role": "user", "content": "a"}])
+    ) == pb.TokenizeRequest(chat=chat)
+
+
+def test_token_ids_are_not_tokenized() -> None:
+    with pytest.raises(ValueError, match="tokens already"):
+        encode_tokenize(Prompt(token_ids=[1]))
+
+
+@pytest.mark.parametrize(("reason", "matched"), ENDS)
+def test_a_reply_says_what_the_server_said(reason, matched) -> None:
+    finished = _finished(reason, matched)
+    reply = decode_reply(codec.encode_reply(ACCEPTED, TOKENS, finished))
+    assert (reply.text, reply.token_ids) == ("aé", (1, 2, 3))
+    assert (reply.finish_reason, reply.matched) == (reason, matched)
+    assert (reply.usage, reply.timing) == (finished.usage, finished.timing)
+    assert (reply.request_id, reply.seed) == ("job-1", (1 << 64) - 1)
+
+
+@pytest.mark.parametrize(("reason", "matched"), ENDS)
+def test_a_streamed_reply_is_the_whole_one(reason, matched) -> None:
+    finished = _finished(reason, matched)
+    builder = ReplyBuilder()
+    deltas = [builder.take(codec.encode_event(event)) for event in (ACCEPTED, *TOKENS, finished)]
+    assert deltas == [
+        None,
+        *(Delta(token_ids=event.token_ids, text=event.text) for event in TOKENS),
+        None,
+    ]
+    assert builder.reply() == decode_reply(codec.encode_reply(ACCEPTED, TOKENS, finished))
+
+
+def test_a_reply_that_has_not_ended_is_not_given() -> None:
+    builder = ReplyBuilder()
+    builder.take(codec.encode_event(ACCEPTED))
+    builder.take(codec.encode_event(TOKENS[0]))
+    assert (builder.is_finished, builder.text) == (False, "a")
+    with pytest.raises(RuntimeError, match="has not ended"):
+        builder.reply()
+
+
+def test_the_card_comes_back_whole() -> None:
+    assert decode_card(codec.encode_card(CARD)) == CARD

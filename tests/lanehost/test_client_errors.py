@@ -1,0 +1,60 @@
+import grpc
+import pytest
+
+from lanehost import client_errors as seen
+from lanehost import errors as raised
+from lanehost.client_errors import ClientError, read_status, to_client_error
+from lanehost.server.status import to_status
+
+ROWS = [
+    (raised.InvalidRequest("max_tokens", "is 0"), seen.BadRequest, {"field": "max_tokens"}),
+    (raised.DoesNotFit("x", have=9, limit=8), seen.TooLong, {"have": 9, "limit": 8}),
+    (raised.NotBuilt("images", "x"), seen.NotSupported, {"field": "images"}),
+    (raised.Overloaded("x", retry_after_s=2.5), seen.ServerBusy, {"retry_after_s": 2.5}),
+    (raised.Starting("x"), seen.ServerUnavailable, {"retry_after_s": 1.0}),
+    (raised.Draining("x"), seen.ServerUnavailable, {"retry_after_s": 1.0}),
+    (
+        raised.RankGroupLost("x", epoch=1, rank=0),
+        seen.ServerUnavailable,
+        {"retry_after_s": 1.0},
+    ),
+    (raised.DeadlinePassed("decode"), seen.DeadlineExceeded, {"phase": "decode"}),
+    (raised.Cancelled("x"), seen.CallCancelled, {}),
+    (raised.ReplyCorrupt("x"), seen.ReplyCorrupt, {}),
+    (raised.InternalFault("r1"), seen.ServerFault, {"record_id": "r1"}),
+]
+GRPC_ROWS = [
+    ("UNAVAILABLE", seen.Unreachable, {}),
+    ("DEADLINE_EXCEEDED", seen.DeadlineExceeded, {"phase": None}),
+    ("CANCELLED", seen.CallCancelled, {}),
+    ("RESOURCE_EXHAUSTED", seen.MessageTooLarge, {}),
+    ("UNIMPLEMENTED", seen.NotSupported, {"field": None}),
+    ("UNKNOWN", seen.ServerFault, {"record_id": None}),
+]
+
+
+def _error(code: grpc.StatusCode, message: str, metadata) -> ClientError:
+    return to_client_error(read_status(code, message, metadata))
+
+
+@pytest.mark.parametrize(("error", "kind", "facts"), ROWS, ids=lambda value: str(value)[:20])
+def test_what_the_server_raised_is_what_the_client_sees(error, kind, facts) -> None:
+    status = to_status(error)
+    found = _error(status.code, status.details, status.trailing_metadata)
+    assert type(found) is kind
+    assert (found.code, found.message, str(found)) == (status.code, str(error), str(error))
+    assert {name: getattr(found, name) for name in facts} == facts
+
+
+def test_every_error_of_the_server_has_one_of_the_client() -> None:
+    kinds = {
+        kind for kind in raised.LanehostError.__subclasses__() if kind.__module__ == raised.__name__
+    }
+    assert kinds - {raised.StartupFailed} == {type(error) for error, _, _ in ROWS}
+
+
+@pytest.mark.parametrize(("code", "kind", "facts"), GRPC_ROWS)
+def test_a_status_that_grpc_made_is_told_apart(code, kind, facts) -> None:
+    found = _error(grpc.StatusCode[code], "said", [("other-key", "x")])
+    assert type(found) is kind
+    assert {name: getattr(found, name) for name in facts} == facts
