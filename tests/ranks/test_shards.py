@@ -44,7 +44,7 @@ def test_held_parts_are_those_of_the_held_shards():
 
 def test_a_model_of_one_kv_head_is_one_shard_and_cannot_be_cut():
     assert cut_shards(1, rank=0, world_size=1).num_shards == 1
-    with pytest.raises(BadCheckpoint, match="num_kv_heads is 1.*2 ranks"):
+    with pytest.raises(BadCheckpoint, match=r"num_kv_heads is 1.*2 ranks"):
         cut_shards(1, rank=0, world_size=2)
 
 

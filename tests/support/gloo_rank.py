@@ -1,0 +1,41 @@
+"""One of two rank processes that run a prompt and some decode steps over real gloo.
+
+Called as `python -m tests.support.gloo_rank CHECKPOINT RANK STORE_FILE RESULT_FILE`; the
+leader writes the logits of each step to the result file.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.distributed import FileStore
+
+from ranks.process_group import form_group
+from ranks.step_inputs import build_inputs
+from tests.support.tiny_worlds import CPU, Lane, load_models, scattered_table
+
+PROMPT = [11, 250, 7, 99, 42, 3, 180]
+NUM_STEPS = 6
+
+
+def main(checkpoint: str, rank: int, store_file: str, result_file: str) -> None:
+    torch.set_num_threads(1)
+    store = FileStore(store_file, 2)
+    group = form_group(store, epoch=1, rank=rank, world_size=2, device=CPU, timeout_s=30)
+    model = load_models(Path(checkpoint), 2)[rank]
+    kv = model.new_kv_store(16, 16)
+    lane = Lane(0, PROMPT, scattered_table(0, 1, 16))
+    found = []
+    for _ in range(NUM_STEPS):
+        inputs = build_inputs([lane.rows()], device=CPU, block_size=16)
+        logits = model.forward(inputs, kv, group)
+        ids = torch.zeros(1, dtype=torch.int64) if logits is None else logits.argmax(dim=-1)
+        lane.token_ids.append(int(group.broadcast_ids(ids)[0]))
+        found.append(logits)
+    if rank == 0:
+        np.save(result_file, torch.cat(found).numpy())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
