@@ -66,6 +66,7 @@ class Executor:
             compute_ns=self._clock_ns() - started_ns,
         )
 
+    @torch.inference_mode()
     def _compute(self, step: CheckedStep) -> dict[int, int]:
         """Run the rows; returns for each lane that draws its token, or _NOT_FINITE."""
         if not step.rows:

@@ -106,8 +106,7 @@ class ModelWorker:
         """Run one plan, or refuse it unchanged."""
         if self._executor is None:
             raise RankError("a plan came before Form")
-        with torch.inference_mode():
-            return self._executor.run(plan)
+        return self._executor.run(plan)
 
     def close(self) -> None:
         """Leave the group, if there is one."""

@@ -1,0 +1,113 @@
+"""Collectives over gloo: two ranks in two threads, each with a group of its own."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks.errors import RankError
+from ranks.process_group import LoneGroup, collective_name, form_group
+
+CPU = torch.device("cpu")
+
+
+def on_two_ranks(act, *, timeout_s=5.0):
+    """Run `act(group, rank)` on both ranks of a group; returns both results."""
+    store = dist.HashStore()
+
+    def live(rank):
+        group = form_group(store, epoch=1, rank=rank, world_size=2, device=CPU, timeout_s=timeout_s)
+        try:
+            return act(group, rank)
+        finally:
+            group.leave()
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(live, (0, 1)))
+
+
+def test_the_sum_is_the_same_on_every_rank():
+    torch.manual_seed(0)
+    parts = torch.randn(2, 16, 33)
+    sums = on_two_ranks(lambda group, rank: group.all_reduce(parts[rank].clone()))
+    assert torch.equal(sums[0], parts[0] + parts[1])
+    assert torch.equal(sums[0], sums[1])
+
+
+@pytest.mark.parametrize("widths", [(3, 3), (5, 2), (2, 5)])
+@pytest.mark.parametrize("num_rows", [1, 4])
+def test_columns_are_joined_in_rank_order_on_the_leader_whatever_their_widths(widths, num_rows):
+    parts = [torch.arange(num_rows * w).reshape(num_rows, w) + 100 * w for w in widths]
+    joined, none = on_two_ranks(lambda group, rank: group.gather_columns(parts[rank]))
+    assert torch.equal(joined, torch.cat(parts, dim=-1))
+    assert none is None
+
+
+def test_columns_may_come_with_other_rows_each_time():
+    def act(group, rank):
+        return [group.gather_columns(torch.full((rows, 2), rank)) for rows in (3, 1, 2)]
+
+    leader, _ = on_two_ranks(act)
+    assert [one.shape for one in leader] == [(3, 4), (1, 4), (2, 4)]
+
+
+def test_another_width_than_before_is_refused_rather_than_awaited():
+    def act(group, _rank):
+        group.gather_columns(torch.zeros(1, 3))
+        with pytest.raises(RankError, match="gathers 4 columns, it gathered 3 before"):
+            group.gather_columns(torch.zeros(1, 4))
+
+    on_two_ranks(act)
+
+
+def test_the_leaders_ids_reach_everyone():
+    ids = torch.tensor([[3, -1, 2**40], [0, 0, 0]])
+    heard = on_two_ranks(lambda group, rank: group.broadcast_ids(ids[rank].clone()))
+    assert all(torch.equal(one, ids[0]) for one in heard)
+
+
+def test_a_rank_that_never_comes_ends_the_meeting_in_time():
+    with pytest.raises(RankError, match="rank 0 could not meet the others over gloo"):
+        form_group(dist.HashStore(), epoch=1, rank=0, world_size=2, device=CPU, timeout_s=0.2)
+
+
+def test_a_rank_that_never_joins_a_collective_ends_it_in_time():
+    met = threading.Barrier(2, timeout=10)
+
+    def act(group, rank):
+        if rank == 0:
+            with pytest.raises(RuntimeError):
+                group.all_reduce(torch.zeros(1))
+        met.wait()
+
+    on_two_ranks(act, timeout_s=0.3)
+
+
+def test_epochs_do_not_see_each_other():
+    # Rank 0 of the old epoch and rank 1 of the new one share a store and never meet.
+    store = dist.HashStore()
+    errors = []
+
+    def live(rank):
+        with pytest.raises(RankError) as error:
+            form_group(store, epoch=rank + 1, rank=rank, world_size=2, device=CPU, timeout_s=0.3)
+        errors.append(error.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(live, (0, 1)))
+    assert len(errors) == 2
+
+
+def test_one_rank_needs_no_group():
+    group = form_group(dist.HashStore(), epoch=1, rank=0, world_size=1, device=CPU, timeout_s=1)
+    assert isinstance(group, LoneGroup)
+    group.leave()
+
+
+@pytest.mark.parametrize(
+    ("device", "world_size", "name"), [("cpu", 1, "none"), ("cpu", 2, "gloo"), ("cuda", 2, "nccl")]
+)
+def test_the_collective_follows_from_the_device(device, world_size, name):
+    assert collective_name(torch.device(device), world_size) == name

@@ -1,0 +1,88 @@
+"""What computes on a rank: orders in, facts out, and no order before its time."""
+
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from ranks.errors import BadCheckpoint, BadDevice, OutOfRoom, RankError
+from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.settings import RankSettings
+from ranks.wire.messages import Form, Load
+from ranks.worker import ModelWorker
+from tests.support.plan_writer import PlanWriter
+from tests.support.tiny_checkpoints import CONTEXT_LENGTH, VOCAB_SIZE, write_hf_checkpoint
+
+FORM = Form(
+    epoch=1, num_blocks=8, block_size=16, num_lanes=2, max_step_tokens=32, collective_timeout_s=5
+)
+
+
+@pytest.fixture(scope="module")
+def order(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_hf_checkpoint(folder, "llama")
+    return Load(model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16)
+
+
+@pytest.fixture
+def worker():
+    settings = RankSettings(master="127.0.0.1:1", rank=0, world_size=1, death_fd=0, token="t")
+    with grpc.insecure_channel(settings.master) as channel:
+        worker = ModelWorker(settings, channel)
+        yield worker
+        worker.close()
+
+
+def progress_into(told):
+    return lambda done, total: told.append((done, total))
+
+
+def test_a_load_tells_the_facts_of_the_model(worker, order):
+    told = []
+    loaded = worker.load(order, progress_into(told))
+    assert (loaded.vocab_size, loaded.context_length) == (VOCAB_SIZE, CONTEXT_LENGTH)
+    assert (loaded.dtype, loaded.device, loaded.collective) == ("float32", "cpu", "none")
+    assert len(loaded.weights_digest) == len(loaded.config_digest) == 64
+    # 2 layers, keys and values, 3 heads of 16, float32.
+    assert loaded.kv_bytes_per_block == 2 * 2 * 3 * 16 * 4 * order.block_size
+    assert loaded.free_bytes > 0
+    assert told[-1][0] == told[-1][1]
+
+
+def test_a_formed_worker_runs_plans(worker, order):
+    worker.load(order, progress_into([]))
+    worker.form(FORM)
+    writer = PlanWriter(block_size=16)
+    result = worker.run(writer.plan(prompts={1: [1, 2, 3]}))
+    assert isinstance(result, StepResult)
+    assert list(result.drawn) == [1]
+    refused = worker.run(writer.plan(prompts={2: [1]}))
+    assert isinstance(refused, StepRefused)
+    assert "there are lanes 0 to 1" in refused.reason
+
+
+def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(worker, order):
+    worker.load(order, progress_into([]))
+    with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, \d+ are free"):
+        worker.form(replace(FORM, num_blocks=2**31))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"model_path": "/no/such/model"}, BadCheckpoint),
+        ({"device": "tpu"}, BadDevice),
+        ({"dtype": "float8"}, ValueError),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(worker, order, changes, error):
+    with pytest.raises(error):
+        worker.load(replace(order, **changes), progress_into([]))
+
+
+def test_no_order_comes_before_its_time(worker):
+    with pytest.raises(RankError, match="Form came before Load"):
+        worker.form(FORM)
+    with pytest.raises(RankError, match="a plan came before Form"):
+        worker.run(StepPlan(step_id=1, epoch=1, digest=bytes(16)))
