@@ -103,6 +103,15 @@ async def test_ctrl_c_stops_the_reply_and_not_the_program() -> None:
     assert _said(door, 1) == ["one", "partial\n", "two"]
 
 
+async def _interrupt_until_it_is_said(process: asyncio.subprocess.Process, line: bytes) -> None:
+    """Press Ctrl-C again when it came in the moment between the prompt and the read behind it."""
+    reading = asyncio.create_task(process.stderr.readuntil(line))
+    while not reading.done():
+        process.send_signal(2)
+        await asyncio.wait({reading}, timeout=1)
+    await reading
+
+
 async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
     door = FakeDoor()
     async with serve(door) as served:

@@ -64,6 +64,15 @@ async def test_the_second_server_on_a_port_is_told_the_address() -> None:
         await second.stop(None)
 
 
+async def test_two_servers_that_bind_at_once_do_not_share_a_port() -> None:
+    # Past the look that `bind_grpc` takes first: what is left when two look at the same time.
+    async with serve(FakeDoor()) as served:
+        second = build_grpc_server(FakeDoor(), Health(), reflection=False)
+        with pytest.raises(RuntimeError, match="Failed to bind"):
+            second.add_insecure_port(served.address)
+        await second.stop(None)
+
+
 @pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "127.0.0.1"])
 async def test_a_port_taken_on_one_address_of_a_host_is_taken(host: str) -> None:
     server = build_grpc_server(FakeDoor(), Health(), reflection=False)
