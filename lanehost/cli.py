@@ -18,7 +18,7 @@ import click
 
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
-from lanehost.embedded import embedded_model_path
+from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
 from lanehost.settings import DEVICES, DTYPES, LineSettings, RankGroupSettings, ServeSettings
 
@@ -179,8 +179,10 @@ def start(
     """
     try:
         model = options["model"]
-        path = find_embedded() if model == EMBEDDED else _existing(model)
-        return run(_build_settings(path, options))
+        if model == EMBEDDED:
+            named = {**options, "model_name": options["model_name"] or EMBEDDED_NAME}
+            return run(_build_settings(find_embedded(), named))
+        return run(_build_settings(_existing(model), options))
     except StartupFailed as error:
         click.echo(f"lanehost: cannot start: {error}", err=True)
         return _EXIT_CANNOT_START

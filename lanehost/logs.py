@@ -16,7 +16,10 @@ def set_up_logs(*, is_json: bool, is_verbose: bool = False) -> None:
     if is_json:
         renderers = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        renderers = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # Never the rich tracebacks: they print local variables, prompts among them.
+        plain = structlog.dev.plain_traceback
+        colors = sys.stderr.isatty()
+        renderers = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

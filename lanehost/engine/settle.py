@@ -8,16 +8,13 @@ in the same turn in which they came.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import InternalFault, ReplyCorrupt
+from lanehost.errors import ReplyCorrupt
+from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Prefilled, Tokens
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.table import LaneTable
 from ranks.plan import StepResult
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +58,8 @@ def _push_token(ticket: Ticket, token_id: int, *, now_s: float) -> Finished | Fa
     try:
         step = ticket.reply.push(token_id)
     except Exception as error:  # noqa: BLE001 - a fault in one reply's text must end that job alone
-        return _internal_fault(ticket, error)
+        return Failed(error=record_fault(error))
     ticket.stream.put(Tokens(token_ids=(token_id,), text=step.text))
     if step.reason is None:
         return None
     return ticket.finished(step.reason, step.matched, now_s)
-
-
-def _internal_fault(ticket: Ticket, error: Exception) -> Failed:
-    fault = InternalFault(ticket.job.job_id)
-    log.error("reply_failed", record_id=fault.record_id, exc_info=error)
-    return Failed(error=fault)

@@ -27,7 +27,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from lanehost.door.fault import record_fault
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
@@ -42,6 +41,7 @@ from lanehost.errors import (
     ReplyCorrupt,
     Starting,
 )
+from lanehost.fault import record_fault
 
 _RETRY_AFTER_LOSS_S = 1.0
 _MAX_MESSAGE_CHARS = 1000

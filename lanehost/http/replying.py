@@ -14,8 +14,8 @@ from pydantic_core import to_json
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from lanehost.door.fault import record_fault
 from lanehost.door.interface import Door, EventStream
+from lanehost.fault import record_fault
 from lanehost.http.body import ChatBody, CompletionBody
 from lanehost.http.errors import UnknownModel, error_body, error_response
 from lanehost.http.forms import Envelope, Form

@@ -71,11 +71,16 @@ def refuse_hello(hello: Hello, terms: Terms, taken: Collection[int]) -> Refusal 
     return Refusal(reason=reason, is_ours=True)
 
 
-def missing_ranks(have: Mapping[int, object], world_size: int) -> str:
-    """Say "have 1 of 2 ranks, missing rank 1"."""
-    missing = [str(rank) for rank in range(world_size) if rank not in have]
-    names = f", missing rank {', '.join(missing)}" if missing else ""
-    return f"have {world_size - len(missing)} of {world_size} ranks{names}"
+def start_status(*, said_hello: Collection[int], loaded: Collection[int], world_size: int) -> str:
+    """Say who is awaited: "have 1 of 2 ranks, missing rank 1", or who still loads."""
+    missing = _names(set(range(world_size)) - set(said_hello))
+    loading = _names(set(said_hello) - set(loaded))
+    status = f"have {len(said_hello)} of {world_size} ranks"
+    if missing:
+        status += f", missing rank {missing}"
+    if loading:
+        status += f", rank {loading} still loads"
+    return status
 
 
 def check_agreement(loaded: Mapping[int, Loaded]) -> None:
@@ -139,3 +144,7 @@ def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> Grou
         device=leader.device,
         collective=leader.collective,
     )
+
+
+def _names(ranks: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)))

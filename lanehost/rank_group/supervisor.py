@@ -26,7 +26,7 @@ from lanehost.rank_group.agreement import (
     check_agreement,
     choose_num_blocks,
     group_facts,
-    missing_ranks,
+    start_status,
 )
 from lanehost.rank_group.facts import LoadPhase, LoadState
 from lanehost.rank_group.group import LEADER, RankGroup
@@ -135,8 +135,7 @@ class RankSupervisor:
                 return await self._form_all()
         except TimeoutError:
             raise StartupFailed(
-                f"{missing_ranks(self._loaded, self._settings.tp)} loaded "
-                f"within --load-timeout {timeout_s} s"
+                f"not ready within --load-timeout {timeout_s} s: {self._status()}"
             ) from None
 
     async def stop(self) -> None:
@@ -170,7 +169,7 @@ class RankSupervisor:
         self._tell(LoadPhase.STARTING)
 
     async def _load_all(self) -> None:
-        async with beside(self._report_missing()):
+        async with beside(self._report_awaited()):
             await all_or_first_error(map(self._load, self._processes))
         check_agreement(self._loaded)
 
@@ -285,10 +284,17 @@ class RankSupervisor:
             block_size=self._settings.block_size,
         )
 
-    async def _report_missing(self) -> None:
+    async def _report_awaited(self) -> None:
         while True:
             await asyncio.sleep(self._report_interval_s)
-            log.warning("ranks_missing", status=missing_ranks(self._loaded, self._settings.tp))
+            log.warning("ranks_awaited", status=self._status())
+
+    def _status(self) -> str:
+        return start_status(
+            said_hello=[link.rank for link in self._links()],
+            loaded=self._loaded,
+            world_size=self._settings.tp,
+        )
 
     def _tell(self, phase: LoadPhase) -> None:
         told = self._progress.values()

@@ -14,8 +14,8 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from lanehost.door.fault import record_fault
 from lanehost.door.interface import Door, EventStream
+from lanehost.fault import record_fault
 from lanehost.job import Accepted, Failed, Finished, Prefilled, Tokens
 from lanehost.server import codec
 from lanehost.server.status import to_status

@@ -24,7 +24,6 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from lanehost.door.fault import record_fault
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
@@ -38,6 +37,7 @@ from lanehost.errors import (
     ReplyCorrupt,
     Starting,
 )
+from lanehost.fault import record_fault
 
 DOMAIN = "lanehost"
 # Details travel in HTTP/2 trailers, which peers bound at 8 KiB, and the text is in them thrice.

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def _absent() -> Path:
     raise StartupFailed("the embedded model is absent; install it")
 
 
-def _start(master: FakeMaster, *args: str) -> int:
+def _start(master: FakeMaster, *args: str, find_embedded: Callable[[], Path] | None = None) -> int:
     options = main.commands["serve"].make_context("serve", list(args)).params
-    return start(options, run=master.run, find_embedded=_absent)
+    return start(options, run=master.run, find_embedded=find_embedded or _absent)
 
 
 def _run(*args: str):
@@ -148,3 +149,12 @@ def test_python_m_lanehost_is_lanehost() -> None:
 def test_the_client_commands_do_not_load_the_master() -> None:
     code = "import sys, lanehost.cli; sys.exit('lanehost.master' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+def test_the_embedded_model_has_a_name_of_its_own_that_the_operator_may_change(
+    tmp_path: Path,
+) -> None:
+    master = FakeMaster()
+    for args in ((), ("--model-name", "mine")):
+        _start(master, *args, find_embedded=lambda: tmp_path)
+    assert [settings.model_name for settings in master.asked] == ["SmolLM2-135M-Instruct", "mine"]

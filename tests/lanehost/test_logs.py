@@ -33,3 +33,20 @@ def test_debug_events_are_written_only_when_asked_for(capsys, is_verbose, is_see
     set_up_logs(is_json=True, is_verbose=is_verbose)
     structlog.get_logger().debug("lane_seated")
     assert ("lane_seated" in capsys.readouterr().err) is is_seen
+
+
+def fail_with_a_local():
+    secret_prompt = "hidden words"
+    raise ValueError(len(secret_prompt))
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_trace_never_prints_local_variables(capsys, is_json):
+    set_up_logs(is_json=is_json)
+    try:
+        fail_with_a_local()
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    written = capsys.readouterr().err
+    assert "fail_with_a_local" in written
+    assert written.count("hidden words") == written.count('secret_prompt = "hidden words"')

@@ -1,7 +1,7 @@
 from structlog.testing import capture_logs
 
-from lanehost.door.fault import record_fault
 from lanehost.errors import InternalFault
+from lanehost.fault import record_fault
 
 SECRET = "the text of a prompt"
 
