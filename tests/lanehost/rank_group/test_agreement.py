@@ -9,8 +9,8 @@ from lanehost.rank_group.agreement import (
     check_agreement,
     choose_num_blocks,
     group_facts,
-    missing_ranks,
     refuse_hello,
+    start_status,
 )
 from ranks.wire.messages import Form
 from tests.support.rank_facts import group_settings, hello, loaded, terms
@@ -41,15 +41,17 @@ def test_the_token_is_in_no_repr():
 
 
 @pytest.mark.parametrize(
-    ("have", "world_size", "says"),
+    ("said_hello", "loaded_", "says"),
     [
-        ({0: 0}, 2, "have 1 of 2 ranks, missing rank 1"),
-        ({}, 2, "have 0 of 2 ranks, missing rank 0, 1"),
-        ({0: 0}, 1, "have 1 of 1 ranks"),
+        ([], [], "have 0 of 2 ranks, missing rank 0, 1"),
+        ([0], [0], "have 1 of 2 ranks, missing rank 1"),
+        ([0], [], "have 1 of 2 ranks, missing rank 1, rank 0 still loads"),
+        ([1, 0], [0], "have 2 of 2 ranks, rank 1 still loads"),
+        ([0, 1], [0, 1], "have 2 of 2 ranks"),
     ],
 )
-def test_missing_ranks_are_named(have, world_size, says):
-    assert missing_ranks(have, world_size) == says
+def test_who_is_awaited_is_named(said_hello, loaded_, says):
+    assert start_status(said_hello=said_hello, loaded=loaded_, world_size=2) == says
 
 
 def test_ranks_that_loaded_alike_agree():
