@@ -31,7 +31,7 @@ from lanehost.errors import Draining, RankGroupLost, StartupFailed
 from lanehost.logs import set_up_logs
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.group import RankGroup
-from lanehost.rank_group.supervisor import running_rank_group
+from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
 from lanehost.settings import ServeSettings
 from lanehost.signals import StopSignals
 from lanehost.text.model_text import ModelText, load_model_text
@@ -137,12 +137,17 @@ class Master:
         loading_text = asyncio.create_task(asyncio.to_thread(load_model_text, ranks.model_path))
         try:
             group = await stack.enter_async_context(
-                running_rank_group(ranks, on_progress=self._console.show)
+                running_rank_group(
+                    ranks, on_progress=self._console.show, rank_command=self._rank_command()
+                )
             )
             return await loading_text, group
         finally:
             loading_text.cancel()
             await asyncio.gather(loading_text, return_exceptions=True)
+
+    def _rank_command(self) -> tuple[str, ...]:
+        return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND
 
     async def _run_engine(
         self, engine: Engine, inbox: Inbox, *, door: AdmissionDoor, doors: Doors

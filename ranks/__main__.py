@@ -17,7 +17,7 @@ def main() -> int:
     """Read argv and the environment, stand guard, live; returns the exit code."""
     settings = parse_settings(sys.argv[1:], token=os.environ.get(TOKEN_VARIABLE, ""))
     stand_guard(settings.death_fd)
-    log_to_stderr(settings.rank)
+    log_to_stderr(settings.rank, is_json=settings.log_json)
     # Late, because torch takes seconds to load and the guard must hold before that.
     from ranks.link import open_channel  # noqa: PLC0415
     from ranks.session import live  # noqa: PLC0415
@@ -34,6 +34,7 @@ def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
     parser.add_argument("--rank", required=True, type=int)
     parser.add_argument("--world-size", required=True, type=int)
     parser.add_argument("--death-fd", required=True, type=int)
+    parser.add_argument("--log-json", action="store_true")
     args = parser.parse_args(argv)
     try:
         return RankSettings(
@@ -42,6 +43,7 @@ def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
             world_size=args.world_size,
             death_fd=args.death_fd,
             token=token,
+            log_json=args.log_json,
         )
     except ValueError as err:
         parser.error(str(err))
@@ -52,7 +54,7 @@ def build_version() -> str:
     return importlib.metadata.version("lanehost")
 
 
-def log_to_stderr(rank: int) -> None:
+def log_to_stderr(rank: int, *, is_json: bool) -> None:
     """Send every event to standard error as one line that carries the rank's number."""
 
     def add_rank(
@@ -61,15 +63,20 @@ def log_to_stderr(rank: int) -> None:
         event["rank"] = rank
         return event
 
+    renderer: structlog.typing.Processor
+    if is_json:
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.processors.KeyValueRenderer(
+            key_order=["timestamp", "level", "event", "rank"], drop_missing=True
+        )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             add_rank,
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(
-                key_order=["timestamp", "level", "event", "rank"], drop_missing=True
-            ),
+            renderer,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger("info"),

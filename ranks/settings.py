@@ -13,7 +13,8 @@ class RankSettings:
     """Whom to dial, and who dials.
 
     `master` is HOST:PORT, `death_fd` the read end of the death pipe, `token` the secret
-    that the master gave; it is kept out of the repr, so that no log shows it.
+    that the master gave; it is kept out of the repr, so that no log shows it. `log_json`
+    writes the log for machines, as the master's own is.
     """
 
     master: str
@@ -21,6 +22,7 @@ class RankSettings:
     world_size: int
     death_fd: int
     token: str = field(repr=False)
+    log_json: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

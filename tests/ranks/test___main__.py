@@ -1,11 +1,13 @@
 """`python -m ranks`: argv to settings, and nothing heavy before the guard stands."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+import structlog
 
-from ranks.__main__ import build_version, parse_settings
+from ranks.__main__ import build_version, log_to_stderr, parse_settings
 
 ARGV = ["--master", "127.0.0.1:1", "--rank", "0", "--world-size", "1", "--death-fd", "3"]
 
@@ -29,3 +31,18 @@ def test_the_guard_stands_before_torch_and_grpc_load():
 
 def test_the_build_is_the_version_of_the_package():
     assert build_version()[0].isdigit()
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_line_of_the_log_carries_the_rank_in_the_form_of_the_masters_log(capsys, is_json):
+    settings = parse_settings([*ARGV, *(["--log-json"] if is_json else [])], token="t")
+    log_to_stderr(settings.rank, is_json=settings.log_json)
+    try:
+        structlog.get_logger().info("model_loaded")
+    finally:
+        structlog.reset_defaults()
+    line = capsys.readouterr().err
+    if is_json:
+        assert (json.loads(line)["event"], json.loads(line)["rank"]) == ("model_loaded", 0)
+    else:
+        assert "event='model_loaded' rank=0" in line

@@ -138,7 +138,7 @@ def main() -> int:
         return EXIT_BY_ITSELF
     settings = parse_settings(sys.argv[2:], token=os.environ[TOKEN_VARIABLE])
     stand_guard(settings.death_fd)
-    log_to_stderr(settings.rank)
+    log_to_stderr(settings.rank, is_json=settings.log_json)
     if behaviour == f"silent-on-{settings.rank}":
         signal.pause()
     build = "0.0.0" if behaviour == f"old-build-on-{settings.rank}" else build_version()
