@@ -24,7 +24,6 @@ class Linear:
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self.num_outputs = weight.shape[0]
         self._bias = bias
         self._is_packed = can_pack(weight.device, weight.dtype)
         self._weight = (
