@@ -116,6 +116,12 @@ def test_every_error_has_its_status_on_the_page():
     assert listed == named - {"LanehostError", "StartupFailed"}
 
 
+def test_every_event_on_the_page_is_logged():
+    source = "".join(_read(path) for path in (ROOT / "lanehost").rglob("*.py"))
+    events = [row[0].strip("`") for row in _rows("operate.md", "Logs")]
+    assert [event for event in events if f'"{event}"' not in source] == []
+
+
 def test_the_index_lists_every_decision():
     index = _read(DOCS / "adr" / "index.md")
     files = {path.name for path in (DOCS / "adr").glob("0*.md")}
