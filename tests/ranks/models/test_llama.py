@@ -199,3 +199,8 @@ def test_the_geometry_names_the_cut(folders):
     two = describe_geometry(config, cut_shards(3, rank=1, world_size=2))
     assert one == "heads 4+2 of 6, kv 2+1 of 3, this rank holds shard 0 and 1"
     assert two == "heads 4+2 of 6, kv 2+1 of 3, this rank holds shard 1"
+
+
+def test_a_step_without_rows_gives_no_logits(llama_models):
+    for models in llama_models.values():
+        assert World(models, NUM_BLOCKS, 16).step([]).shape == (0, VOCAB_SIZE)
