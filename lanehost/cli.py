@@ -140,6 +140,13 @@ def main() -> None:
     metavar="SECONDS",
     help="After SIGTERM, most time for open requests to end.",
 )
+@click.option(
+    "--prompt-cache",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Keep what was computed of prompts for others that begin alike.",
+)
 @click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def serve(**options: Any) -> None:
@@ -213,6 +220,7 @@ def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
             port=options["port"],
             http_port=options["http_port"],
             reflection=options["reflection"],
+            prompt_cache=options["prompt_cache"] == "on",
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
         )

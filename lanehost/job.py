@@ -162,7 +162,8 @@ Event = Accepted | Prefilled | Tokens | Finished | Failed
 class Job:
     """A request that the door accepted; nothing of it is checked again.
 
-    `arrived_s` and `deadline_s` are on the master's monotonic clock.
+    `arrived_s` and `deadline_s` are on the master's monotonic clock. `scope` is whose
+    prompts may be shared with it.
     """
 
     job_id: str
@@ -172,6 +173,7 @@ class Job:
     arrived_s: float
     deadline_s: float | None = None
     label: str = ""
+    scope: str = ""
 
     @property
     def num_tokens(self) -> int:

@@ -113,7 +113,13 @@ class Master:
                 text, group = await self._load(stack)
             card = make_card(self._settings, text, group.facts)
             line, inbox = Line(self._settings.line), Inbox()
-            engine = Engine(group, line=line, inbox=inbox, clock=time.monotonic)
+            engine = Engine(
+                group,
+                line=line,
+                inbox=inbox,
+                clock=time.monotonic,
+                keeps_prompts=self._settings.prompt_cache,
+            )
             door = AdmissionDoor(
                 card=card,
                 text=text,

@@ -90,6 +90,7 @@ class ServeSettings:
     port: int = 50051
     http_port: int | None = 8000
     reflection: bool = False
+    prompt_cache: bool = True
     drain_timeout_s: float = 30.0
     log_json: bool = False
 

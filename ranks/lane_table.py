@@ -189,7 +189,12 @@ class _StagedStep:
             )
         if join.lane_id in self.lanes:
             raise StepMismatch(f"lane {join.lane_id} joins, it is occupied")
-        self.lanes[join.lane_id] = Lane(draw=join.draw)
+        if join.num_cached_tokens % self._limits.block_size:
+            raise StepMismatch(
+                f"lane {join.lane_id} joins with {join.num_cached_tokens} cached tokens, "
+                f"no multiple of the block size {self._limits.block_size}"
+            )
+        self.lanes[join.lane_id] = Lane(draw=join.draw, num_tokens=join.num_cached_tokens)
 
     def _grow(self, grow: LaneGrow) -> None:
         lane = self._occupied(grow.lane_id)

@@ -29,10 +29,16 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneJoin:
-    """A sequence takes a free lane, with an empty block table and no tokens."""
+    """A sequence takes a free lane, with an empty block table.
+
+    The KV of its first `num_cached_tokens` positions is already in the blocks that it
+    gets in the same plan: other lanes computed it, and it may be shared with them. It
+    is a whole number of blocks, so nothing that is shared is ever written.
+    """
 
     lane_id: int
     draw: Draw
+    num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

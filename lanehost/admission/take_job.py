@@ -2,22 +2,81 @@
 
 Laws: first come, first served; a head that does not fit right now blocks those behind
 it, so nobody overtakes; a job gets all the blocks that it can ever need, or none, so a
-running reply never has to give way for memory.
+running reply never has to give way for memory. What the prompt cache holds of a prompt
+is shared and not computed again; a prompt whose prefix another lane is computing right
+now waits for that cut, which it would reach no sooner by itself.
 """
 
 from lanehost.admission.line import Line
 from lanehost.cache.blocks import BlockPool
-from lanehost.lanes.lane import Lane
+from lanehost.cache.prompt_cache import PromptCache
+from lanehost.job import Job
+from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.table import LaneTable
 
 
-def take_job(line: Line, lanes: LaneTable, blocks: BlockPool) -> Lane | None:
+def take_job(line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> Lane | None:
     """Seat the head of the line, or return None when nobody waits or it must wait on."""
     head = line.head()
     if head is None or lanes.num_free == 0:
         return None
-    block_ids = blocks.take(blocks.blocks_for(head.num_tokens))
-    if block_ids is None:
+    cached_ids = _borrow(head, blocks, cache)
+    filling = _lane_ahead(head, lanes, blocks, len(cached_ids))
+    if filling is not None and cache.is_on:
+        blocks.give_back(cached_ids)
+        if not _adopt(filling, head, blocks, cache):
+            return None
+        cached_ids = _borrow(head, blocks, cache)
+    num_new = blocks.blocks_for(head.num_tokens) - len(cached_ids)
+    new_ids = blocks.take(num_new) if cache.make_room(num_new) else None
+    if new_ids is None:
+        blocks.give_back(cached_ids)
         return None
     line.take(head.job_id)
-    return lanes.seat(head, block_ids)
+    num_cached_tokens = len(cached_ids) * blocks.block_size
+    return lanes.seat(head, cached_ids + new_ids, num_cached_tokens=num_cached_tokens)
+
+
+def _borrow(head: Job, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
+    """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
+    borrow = cache.borrow(head.scope, head.prompt_ids)
+    if borrow is None:
+        return ()
+    blocks.share(borrow.block_ids)
+    # Held by the job from here on: its entry may go now, even to make room for this very job.
+    cache.report(borrow)
+    return borrow.block_ids
+
+
+def _lane_ahead(
+    head: Job, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
+) -> Lane | None:
+    """Return the lane that computes the most of this prompt, if that is more than is kept."""
+    ahead = [lane for lane in lanes if lane.state is LaneState.PREFILL]
+    best = max(ahead, key=lambda lane: _num_shared_blocks(head, lane, blocks), default=None)
+    if best is None or _num_shared_blocks(head, best, blocks) <= num_cached_blocks:
+        return None
+    return best
+
+
+def _adopt(filling: Lane, head: Job, blocks: BlockPool, cache: PromptCache) -> bool:
+    """Keep the shared prefix of a lane that is still filling; False while it is not there yet."""
+    assert filling.job is not None
+    num_tokens = _num_shared_blocks(head, filling, blocks) * blocks.block_size
+    if filling.num_computed_tokens < num_tokens:
+        return False
+    cache.keep(head.scope, filling.job.prompt_ids[:num_tokens], filling.block_ids)
+    return True
+
+
+def _num_shared_blocks(head: Job, lane: Lane, blocks: BlockPool) -> int:
+    """Whole blocks that both prompts begin with, leaving the head a token to run."""
+    assert lane.job is not None
+    if lane.job.scope != head.scope:
+        return 0
+    ours, theirs = head.prompt_ids, lane.job.prompt_ids
+    limit = min(len(ours) - 1, len(theirs))
+    num_shared = 0
+    while num_shared < limit and ours[num_shared] == theirs[num_shared]:
+        num_shared += 1
+    return num_shared // blocks.block_size

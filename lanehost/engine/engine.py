@@ -18,6 +18,7 @@ import structlog
 from lanehost.admission.line import Line
 from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import PromptCache
 from lanehost.engine.backend import Backend
 from lanehost.engine.inbox import (
     Arrived,
@@ -32,7 +33,13 @@ from lanehost.engine.inbox import (
 )
 from lanehost.engine.settle import Ending, settle_step
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import Cancelled, DeadlinePassed, LanehostError, RankGroupLost
+from lanehost.errors import (
+    Cancelled,
+    DeadlinePassed,
+    LanehostError,
+    RankGroupLost,
+    ReplyCorrupt,
+)
 from lanehost.job import Failed, Finished
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.scheduler import plan_step
@@ -48,7 +55,13 @@ class Engine:
     """Runs jobs off the line through the backend until it is drained or stopped."""
 
     def __init__(
-        self, backend: Backend, *, line: Line, inbox: Inbox, clock: Callable[[], float]
+        self,
+        backend: Backend,
+        *,
+        line: Line,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        keeps_prompts: bool,
     ) -> None:
         """Begin idle.
 
@@ -57,6 +70,7 @@ class Engine:
             line: The waiting line; the door adds to it, the engine takes.
             inbox: What others tell the engine.
             clock: Seconds that only rise.
+            keeps_prompts: Whether the prompt cache is on.
         """
         facts = backend.facts
         self._backend = backend
@@ -66,6 +80,7 @@ class Engine:
         self._clock = clock
         self._lanes = LaneTable(facts.num_lanes)
         self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
+        self._cache = PromptCache(self._blocks, is_on=keeps_prompts)
         self._tickets: dict[str, Ticket] = {}
         self._in_flight: deque[StepPlan] = deque()
         self._last_step_id = 0
@@ -85,6 +100,11 @@ class Engine:
     def blocks(self) -> BlockPool:
         """The block pool, to look at."""
         return self._blocks
+
+    @property
+    def cache(self) -> PromptCache:
+        """The prompt cache, to look at."""
+        return self._cache
 
     @property
     def num_open_jobs(self) -> int:
@@ -142,9 +162,12 @@ class Engine:
 
     def _turn(self) -> None:
         """Admit and plan as far as lanes, blocks and steps in flight allow."""
-        while (lane := take_job(self._line, self._lanes, self._blocks)) is not None:
+        rooms = (self._line, self._lanes, self._blocks, self._cache)
+        while (lane := take_job(*rooms)) is not None:
             assert lane.job is not None
-            self._tickets[lane.job.job_id].seated_s = self._clock()
+            ticket = self._tickets[lane.job.job_id]
+            ticket.seated_s = self._clock()
+            ticket.num_cached_tokens = lane.num_cached_tokens
             log.debug("lane_seated", job_id=lane.job.job_id, lane_id=lane.lane_id)
         while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
             plan = plan_step(
@@ -195,9 +218,13 @@ class Engine:
             message = f"step {outcome.step_id} was refused: {outcome.reason}"
             self._lose(RankGroupLost(message, epoch=outcome.epoch, rank=None))
             return
+        self._lanes.retire(plan)
         now_s = self._clock()
         for ending in settle_step(self._lanes, self._tickets, outcome, now_s=now_s):
             self._finish(ending)
+        for chunk in plan.chunks:
+            if self._lanes[chunk.lane_id].state is LaneState.DECODE:
+                self._keep(self._lanes[chunk.lane_id])
         for lane in list(self._lanes):
             self._release_if_retired(lane, retired_step_id=plan.step_id)
 
@@ -207,9 +234,11 @@ class Engine:
     def _end(self, ticket: Ticket, event: Finished | Failed) -> None:
         """Give a job its one terminal event, and let go of all that it holds."""
         job_id = ticket.job.job_id
-        del self._tickets[job_id]
         self._line.take(job_id)
         lane = self._lanes.find(job_id)
+        if lane is not None and not _is_corrupt(event):
+            self._keep(lane)
+        del self._tickets[job_id]
         if lane is not None:
             lane.fire(LaneEvent.FINISHED)
             retired_step_id = (
@@ -225,6 +254,7 @@ class Engine:
             if isinstance(event, Finished)
             else type(event.error).__name__,
             prompt_tokens=len(ticket.job.prompt_ids),
+            cached_tokens=ticket.num_cached_tokens,
             completion_tokens=ticket.reply.num_tokens,
             lane_id=None if lane is None else lane.lane_id,
         )
@@ -232,9 +262,17 @@ class Engine:
             log.info(
                 "engine_idle",
                 free_blocks=self._blocks.num_free,
+                kept_blocks=self._cache.num_kept_blocks,
                 num_blocks=self._blocks.num_blocks,
                 draining_lanes=self._lanes.num_lanes - self._lanes.num_free,
             )
+
+    def _keep(self, lane: Lane) -> None:
+        """Keep what a lane has computed, for a prompt that begins alike."""
+        assert lane.job is not None
+        reply = self._tickets[lane.job.job_id].reply
+        computed = (lane.job.prompt_ids + reply.token_ids)[: lane.num_computed_tokens]
+        self._cache.keep(lane.job.scope, computed, lane.block_ids)
 
     def _release_if_retired(self, lane: Lane, *, retired_step_id: int) -> None:
         if lane.state is LaneState.DRAINING and lane.last_step_id <= retired_step_id:
@@ -249,3 +287,8 @@ class Engine:
     def _end_all(self, error: LanehostError) -> None:
         for ticket in list(self._tickets.values()):
             self._end(ticket, Failed(error=error))
+
+
+def _is_corrupt(event: Finished | Failed) -> bool:
+    """Say whether the job's KV must not be used again."""
+    return isinstance(event, Failed) and isinstance(event.error, ReplyCorrupt)

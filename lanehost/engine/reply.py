@@ -35,19 +35,24 @@ class Reply:
         """Begin with no tokens."""
         self._detokenizer = detokenizer
         self._stops = stops
-        self._num_tokens = 0
+        self._token_ids: list[int] = []
 
     def __repr__(self) -> str:
-        return f"<Reply {self._num_tokens} tokens>"
+        return f"<Reply {self.num_tokens} tokens>"
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Every id generated, in order."""
+        return tuple(self._token_ids)
 
     @property
     def num_tokens(self) -> int:
         """Tokens generated, the one that ended the reply included."""
-        return self._num_tokens
+        return len(self._token_ids)
 
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token."""
-        self._num_tokens += 1
+        self._token_ids.append(token_id)
         text = "" if self._stops.is_end_id(token_id) else self._detokenizer.push(token_id)
         verdict = self._stops.push(token_id, text)
         if verdict.reason is None:

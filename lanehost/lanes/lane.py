@@ -54,6 +54,8 @@ class Lane:
         state: Where it is, by the results that have come back.
         job: Whose sequence it carries; None when free.
         block_ids: Its block table.
+        num_cached_tokens: Positions that were in the blocks when the job sat down.
+        num_computed_tokens: Positions whose KV is there, by the results that have come back.
         num_planned_tokens: Positions that plans so far write.
         num_planned_draws: Tokens that plans so far draw.
         last_step_id: The last step that has rows of this lane; 0 when none has.
@@ -65,6 +67,8 @@ class Lane:
     state: LaneState = LaneState.FREE
     job: Job | None = None
     block_ids: tuple[int, ...] = field(default=())
+    num_cached_tokens: int = 0
+    num_computed_tokens: int = 0
     num_planned_tokens: int = 0
     num_planned_draws: int = 0
     last_step_id: int = 0

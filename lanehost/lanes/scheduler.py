@@ -31,7 +31,14 @@ def plan_step(
         step_id=step_id,
         epoch=epoch,
         leaves=lanes.pending_leaves,
-        joins=tuple(LaneJoin(lane_id=lane.lane_id, draw=_job_of(lane).draw) for lane in joining),
+        joins=tuple(
+            LaneJoin(
+                lane_id=lane.lane_id,
+                draw=_job_of(lane).draw,
+                num_cached_tokens=lane.num_cached_tokens,
+            )
+            for lane in joining
+        ),
         grows=tuple(LaneGrow(lane_id=lane.lane_id, block_ids=lane.block_ids) for lane in joining),
         chunks=tuple(chunks),
         decodes=tuple(lane.lane_id for lane in decoding),

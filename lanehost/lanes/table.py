@@ -54,13 +54,22 @@ class LaneTable:
         lane_id = self._by_job.get(job_id)
         return None if lane_id is None else self._lanes[lane_id]
 
-    def seat(self, job: Job, block_ids: tuple[int, ...]) -> Lane:
-        """Give `job` the free lane with the lowest number; there must be one."""
+    def seat(self, job: Job, block_ids: tuple[int, ...], *, num_cached_tokens: int = 0) -> Lane:
+        """Give `job` the free lane with the lowest number; there must be one.
+
+        Args:
+            job: Who sits down.
+            block_ids: Its block table.
+            num_cached_tokens: Positions whose KV is in the first of these blocks already.
+        """
         assert job.job_id not in self._by_job, f"{job.job_id} sits already"
         lane = next(lane for lane in self._lanes if lane.state is LaneState.FREE)
         lane.fire(LaneEvent.SEATED)
         lane.job = job
         lane.block_ids = block_ids
+        lane.num_cached_tokens = num_cached_tokens
+        lane.num_computed_tokens = num_cached_tokens
+        lane.num_planned_tokens = num_cached_tokens
         self._num_seated += 1
         lane.seat_number = self._num_seated
         self._by_job[job.job_id] = lane.lane_id
@@ -83,6 +92,13 @@ class LaneTable:
             lane.num_planned_draws += 1
             lane.last_step_id = plan.step_id
 
+    def retire(self, plan: StepPlan) -> None:
+        """Note that `plan` has run: the KV of its rows is there."""
+        for chunk in plan.chunks:
+            self._lanes[chunk.lane_id].num_computed_tokens += len(chunk.token_ids)
+        for lane_id in plan.decodes:
+            self._lanes[lane_id].num_computed_tokens += 1
+
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""
         lane.fire(LaneEvent.RELEASED)
@@ -93,6 +109,8 @@ class LaneTable:
             self._unannounced_leaves.append(lane.lane_id)
         lane.job = None
         lane.block_ids = ()
+        lane.num_cached_tokens = 0
+        lane.num_computed_tokens = 0
         lane.num_planned_tokens = 0
         lane.num_planned_draws = 0
         lane.last_step_id = 0

@@ -141,7 +141,12 @@ def _plan_to_pb(plan: StepPlan) -> pb.StepPlan:
         epoch=plan.epoch,
         leaves=plan.leaves,
         joins=[
-            pb.LaneJoin(lane_id=join.lane_id, draw=_draw_to_pb(join.draw)) for join in plan.joins
+            pb.LaneJoin(
+                lane_id=join.lane_id,
+                draw=_draw_to_pb(join.draw),
+                num_cached_tokens=join.num_cached_tokens,
+            )
+            for join in plan.joins
         ],
         grows=[pb.LaneGrow(lane_id=grow.lane_id, block_ids=grow.block_ids) for grow in plan.grows],
         chunks=[
@@ -163,7 +168,14 @@ def _plan_from_pb(plan: pb.StepPlan) -> StepPlan:
         step_id=_positive("plan.step_id", plan.step_id),
         epoch=_positive("plan.epoch", plan.epoch),
         leaves=tuple(plan.leaves),
-        joins=tuple(LaneJoin(lane_id=j.lane_id, draw=_draw_from_pb(j)) for j in plan.joins),
+        joins=tuple(
+            LaneJoin(
+                lane_id=join.lane_id,
+                draw=_draw_from_pb(join),
+                num_cached_tokens=join.num_cached_tokens,
+            )
+            for join in plan.joins
+        ),
         grows=tuple(
             LaneGrow(lane_id=grow.lane_id, block_ids=tuple(grow.block_ids)) for grow in plan.grows
         ),

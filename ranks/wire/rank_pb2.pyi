@@ -141,12 +141,14 @@ class Draw(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class LaneJoin(_message.Message):
-    __slots__ = ("lane_id", "draw")
+    __slots__ = ("lane_id", "draw", "num_cached_tokens")
     LANE_ID_FIELD_NUMBER: _ClassVar[int]
     DRAW_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     lane_id: int
     draw: Draw
-    def __init__(self, lane_id: _Optional[int] = ..., draw: _Optional[_Union[Draw, _Mapping]] = ...) -> None: ...
+    num_cached_tokens: int
+    def __init__(self, lane_id: _Optional[int] = ..., draw: _Optional[_Union[Draw, _Mapping]] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class LaneGrow(_message.Message):
     __slots__ = ("lane_id", "block_ids")

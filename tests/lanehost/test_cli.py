@@ -62,7 +62,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
         "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
-        "--reflection --log-json"
+        "--reflection --log-json --prompt-cache off"
     )
     master = FakeMaster()
     _start(master, "--model", str(tmp_path), *args.split())
@@ -74,7 +74,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (line.max_waiting, line.max_waiting_tokens, line.max_streams) == (5, 6, 7)
     assert (settings.host, settings.port, settings.http_port) == ("0.0.0.0", 1, 2)
     assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
-    assert (settings.reflection, settings.log_json) == (True, True)
+    assert (settings.reflection, settings.log_json, settings.prompt_cache) == (True, True, False)
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:

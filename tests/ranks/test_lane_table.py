@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ranks.errors import StepMismatch
 from ranks.lane_table import LaneTable, Limits
-from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin
+from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, rows_digest
 from tests.support.plan_writer import PlanWriter
 
 LIMITS = Limits(
@@ -155,3 +155,24 @@ def test_a_prompt_in_any_chunks_ends_in_the_same_lane(lengths, num_decodes):
         return lane.num_tokens, lane.last_drawn, lane.block_table
 
     assert lane_after(lengths) == lane_after([1] * len(prompt))
+
+
+def test_a_lane_that_joins_with_cached_tokens_goes_on_after_them():
+    table, writer = table_with_lane_0()
+    plan = writer.plan(prompts={2: [1, 2, 3]})
+    joins = (LaneJoin(lane_id=2, draw=Draw(), num_cached_tokens=4),)
+    grows = (LaneGrow(lane_id=2, block_ids=(0, 15)),)
+    chunks = (Chunk(lane_id=2, start=4, token_ids=(5, 6, 7), draws=True),)
+    row = ResolvedRows(lane_id=2, start=4, num_tokens=3, num_blocks=2, last_block=15)
+    digest = rows_digest(plan.step_id, plan.epoch, [row])
+    step = table.check(replace(plan, joins=joins, grows=grows, chunks=chunks, digest=digest))
+    assert [(rows.start, rows.end, rows.block_table) for rows in step.rows] == [(4, 7, (0, 15))]
+    assert step.lanes[2].num_tokens == 7
+
+
+def test_cached_tokens_that_end_within_a_block_are_refused():
+    table, writer = table_with_lane_0()
+    plan = writer.plan(prompts={2: [1, 2, 3]})
+    joins = (LaneJoin(lane_id=2, draw=Draw(), num_cached_tokens=6),)
+    with pytest.raises(StepMismatch, match="6 cached tokens, no multiple of the block size 4"):
+        table.check(replace(plan, joins=joins))

@@ -28,12 +28,24 @@ class Clock:
 class EngineRig:
     """An engine, its line and inbox, and the ranks behind it."""
 
-    def __init__(self, facts: GroupFacts | None = None, *, is_manual: bool = False) -> None:
+    def __init__(
+        self,
+        facts: GroupFacts | None = None,
+        *,
+        is_manual: bool = False,
+        keeps_prompts: bool = True,
+    ) -> None:
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
         self.line = Line(LineSettings())
         self.inbox = Inbox()
         self.clock = Clock()
-        self.engine = Engine(self.ranks, line=self.line, inbox=self.inbox, clock=self.clock)
+        self.engine = Engine(
+            self.ranks,
+            line=self.line,
+            inbox=self.inbox,
+            clock=self.clock,
+            keeps_prompts=keeps_prompts,
+        )
 
     def send(
         self,
@@ -59,7 +71,9 @@ class EngineRig:
 
     def check_all_free(self) -> None:
         assert self.engine.num_open_jobs == 0
-        assert self.engine.blocks.num_free == self.engine.blocks.num_blocks
+        blocks, cache = self.engine.blocks, self.engine.cache
+        assert blocks.num_free + cache.num_kept_blocks == blocks.num_blocks
+        assert cache.num_dead == 0
         assert self.engine.lanes.num_free == self.engine.lanes.num_lanes
         assert len(self.line) == 0
 

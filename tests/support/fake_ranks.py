@@ -140,7 +140,8 @@ class FakeRanks:
         for join in plan.joins:
             assert join.lane_id not in self._lanes, "joined a taken lane"
             assert join.lane_id < self._facts.num_lanes
-            self._lanes[join.lane_id] = FakeLane(draw=join.draw)
+            assert join.num_cached_tokens % self._facts.block_size == 0
+            self._lanes[join.lane_id] = FakeLane(draw=join.draw, num_written=join.num_cached_tokens)
         for grow in plan.grows:
             self._grow(grow.lane_id, grow.block_ids)
         fed: list[int] = []
@@ -171,8 +172,6 @@ class FakeRanks:
         )
 
     def _grow(self, lane_id: int, block_ids: tuple[int, ...]) -> None:
-        held = {block for lane in self._lanes.values() for block in lane.block_ids}
-        assert not held.intersection(block_ids), "a block in two lanes"
         assert all(0 <= block < self._facts.num_blocks for block in block_ids)
         self._lanes[lane_id].block_ids.extend(block_ids)
 
@@ -181,7 +180,10 @@ class FakeRanks:
         start = lane.num_written
         for token_id in token_ids:
             block, offset = divmod(lane.num_written, self._facts.block_size)
-            self._cells[lane.block_ids[block], offset] = token_id
+            block_id = lane.block_ids[block]
+            others = [other for key, other in self._lanes.items() if key != lane_id]
+            assert not any(block_id in other.block_ids for other in others), "wrote a shared block"
+            self._cells[block_id, offset] = token_id
             lane.num_written += 1
         return ResolvedRows(
             lane_id=lane_id,

@@ -20,6 +20,7 @@ def make_job(
     max_tokens: int = 4,
     draw: Draw | None = None,
     job_id: str | None = None,
+    scope: str = "",
 ) -> Job:
     return Job(
         job_id=job_id or f"job-{next(_NUMBERS)}",
@@ -27,6 +28,7 @@ def make_job(
         max_tokens=max_tokens,
         draw=draw or Draw(),
         arrived_s=0.0,
+        scope=scope,
     )
 
 

@@ -49,7 +49,9 @@ plan = st.builds(
     step_id=st.integers(1, 2**64 - 1),
     epoch=positive,
     leaves=ids,
-    joins=st.lists(st.builds(LaneJoin, lane_id=u32, draw=draw), max_size=4).map(tuple),
+    joins=st.lists(
+        st.builds(LaneJoin, lane_id=u32, draw=draw, num_cached_tokens=u32), max_size=4
+    ).map(tuple),
     grows=st.lists(st.builds(LaneGrow, lane_id=u32, block_ids=ids), max_size=4).map(tuple),
     chunks=st.lists(
         st.builds(Chunk, lane_id=u32, start=u32, token_ids=ids, draws=st.booleans()), max_size=4

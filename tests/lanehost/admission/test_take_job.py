@@ -1,14 +1,16 @@
 from lanehost.admission.line import Line
 from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import LineSettings
 from tests.support.jobs import make_job
 
 
-def make_rooms(*, num_lanes=2, num_blocks=4):
-    line = Line(LineSettings())
-    return line, LaneTable(num_lanes), BlockPool(num_blocks=num_blocks, block_size=4)
+def make_rooms(*, num_lanes=2, num_blocks=4, is_on=True):
+    blocks = BlockPool(num_blocks=num_blocks, block_size=4)
+    cache = PromptCache(blocks, is_on=is_on)
+    return Line(LineSettings()), LaneTable(num_lanes), blocks, cache
 
 
 def join(line, job):
@@ -22,32 +24,118 @@ def test_nobody_waits_nobody_is_seated():
 
 
 def test_first_come_first_served():
-    line, lanes, blocks = make_rooms()
+    line, *_ = rooms = make_rooms()
     first, second = join(line, make_job()), join(line, make_job())
-    assert take_job(line, lanes, blocks).job is first
-    assert take_job(line, lanes, blocks).job is second
+    assert take_job(*rooms).job is first
+    assert take_job(*rooms).job is second
 
 
 def test_no_free_lane_no_seat():
-    line, lanes, blocks = make_rooms(num_lanes=1)
+    line, *_ = rooms = make_rooms(num_lanes=1)
     join(line, make_job())
     join(line, make_job())
-    take_job(line, lanes, blocks)
-    assert take_job(line, lanes, blocks) is None
+    take_job(*rooms)
+    assert take_job(*rooms) is None
     assert len(line) == 1
 
 
 def test_a_head_that_does_not_fit_now_blocks_those_behind_it():
-    line, lanes, blocks = make_rooms(num_lanes=3, num_blocks=4)
+    line, lanes, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=4)
     join(line, make_job((1,) * 4, max_tokens=4))
     join(line, make_job((1,) * 8, max_tokens=4))
     join(line, make_job((1,), max_tokens=1))
-    take_job(line, lanes, blocks)
-    assert take_job(line, lanes, blocks) is None
+    take_job(*rooms)
+    assert take_job(*rooms) is None
     assert (len(line), lanes.num_free, blocks.num_free) == (2, 2, 2)
 
 
 def test_a_job_gets_all_the_blocks_it_can_ever_need():
-    line, lanes, blocks = make_rooms()
+    line, *_ = rooms = make_rooms()
     join(line, make_job((1,) * 5, max_tokens=4))
-    assert len(take_job(line, lanes, blocks).block_ids) == 3
+    assert len(take_job(*rooms).block_ids) == 3
+
+
+PROMPT = tuple(range(10))
+
+
+def keep(rooms, token_ids, *, scope=""):
+    """Let the cache alone hold the state of these tokens."""
+    *_, blocks, cache = rooms
+    block_ids = blocks.take(blocks.blocks_for(len(token_ids)))
+    cache.keep(scope, token_ids, block_ids)
+    blocks.give_back(block_ids)
+    return block_ids
+
+
+def test_kept_blocks_are_shared_and_not_computed_again():
+    line, _, blocks, _ = rooms = make_rooms(num_blocks=8)
+    kept = keep(rooms, PROMPT)
+    join(line, make_job(PROMPT, max_tokens=2))
+    lane = take_job(*rooms)
+    assert lane.block_ids[:2] == kept[:2]
+    assert (lane.num_cached_tokens, lane.num_planned_tokens, lane.num_computed_tokens) == (8, 8, 8)
+    assert [blocks.num_holders(block) for block in lane.block_ids] == [2, 2, 1]
+
+
+def test_what_another_scope_kept_is_not_seen():
+    line, *_ = rooms = make_rooms(num_blocks=8)
+    keep(rooms, PROMPT, scope="theirs")
+    join(line, make_job(PROMPT, max_tokens=2))
+    assert take_job(*rooms).num_cached_tokens == 0
+
+
+def test_kept_prefixes_make_room_for_a_job_that_needs_it():
+    line, _, _, cache = rooms = make_rooms(num_blocks=4)
+    keep(rooms, (7,) * 12)
+    join(line, make_job(PROMPT, max_tokens=6))
+    assert len(take_job(*rooms).block_ids) == 4
+    assert cache.num_entries == 0
+
+
+def test_a_long_entry_never_locks_out_the_job_that_shares_its_beginning():
+    """Sharing pins only what is shared: the rest of the entry may go."""
+    line, _, blocks, _ = rooms = make_rooms(num_blocks=4)
+    keep(rooms, PROMPT[:4] + (7,) * 12)
+    join(line, make_job(PROMPT[:8], max_tokens=8))
+    lane = take_job(*rooms)
+    assert lane.num_cached_tokens == 4
+    assert (len(lane.block_ids), blocks.num_free) == (4, 0)
+
+
+def test_a_head_that_must_wait_on_holds_nothing():
+    line, _, blocks, cache = rooms = make_rooms(num_lanes=2, num_blocks=6)
+    join(line, make_job((9,) * 9, max_tokens=3))
+    take_job(*rooms)
+    keep(rooms, PROMPT[:4])
+    join(line, make_job(PROMPT, max_tokens=6))
+    assert take_job(*rooms) is None
+    assert (blocks.num_free, cache.num_kept_blocks) == (2, 1)
+
+
+def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
+    line, lanes, *_ = rooms = make_rooms(num_blocks=16)
+    join(line, make_job(PROMPT, max_tokens=2))
+    join(line, make_job((*PROMPT[:9], 77, 78), max_tokens=2))
+    filling = take_job(*rooms)
+    assert take_job(*rooms) is None
+    filling.num_computed_tokens = 8
+    second = take_job(*rooms)
+    assert second.num_cached_tokens == 8
+    assert second.block_ids[:2] == filling.block_ids[:2]
+    assert lanes.num_free == 0
+
+
+def test_a_prompt_of_another_scope_waits_for_nobody():
+    line, *_ = rooms = make_rooms(num_blocks=16)
+    join(line, make_job(PROMPT, max_tokens=2))
+    join(line, make_job(PROMPT, max_tokens=2, scope="other"))
+    take_job(*rooms)
+    assert take_job(*rooms).num_cached_tokens == 0
+
+
+def test_without_the_cache_nobody_waits_and_nothing_is_shared():
+    line, _, blocks, cache = rooms = make_rooms(num_blocks=16, is_on=False)
+    for _ in range(2):
+        join(line, make_job(PROMPT, max_tokens=2))
+        assert take_job(*rooms).num_cached_tokens == 0
+    assert (blocks.num_free, cache.num_entries) == (10, 0)

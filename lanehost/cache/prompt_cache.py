@@ -1,0 +1,270 @@
+"""The memory tier of the prompt cache: KV blocks of prefixes, kept for who comes later.
+
+An entry is a prefix: the token ids that its state covers, in whole blocks, and the
+blocks that hold it. Blocks are shared by holders (`BlockPool`), so an entry, the lane
+that made it and the lanes that go on from it share bytes, and a restore copies nothing.
+
+Laws: a prefix is used only if scope and every token agree, compared and not trusted to a
+hash; a look-up borrows, and a borrowed entry is never a victim; an entry removed while
+borrowed is dead: out of look-ups at once, its blocks held until its last borrower has
+reported; superseded entries go first, then the least recently used; a match leaves at
+least one token to run.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
+from itertools import count
+from struct import pack
+
+from lanehost.cache.blocks import BlockPool
+
+_KEY_BYTES = 16
+
+
+class EntryState(Enum):
+    """Whether look-ups see an entry."""
+
+    VISIBLE = "visible"
+    DEAD = "dead"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One kept prefix. Owned and changed by `PromptCache` alone.
+
+    Attributes:
+        scope: Whose it is; nobody else's look-up sees it.
+        token_ids: Every token that the state covers: a whole number of blocks.
+        block_ids: The blocks that hold it.
+        keys: The chained key of each block's prefix; see `chain_keys`.
+        num_borrowers: Look-ups that have not reported.
+        last_used: Rises with every use.
+        is_superseded: A longer entry covers all of it.
+    """
+
+    scope: str
+    token_ids: tuple[int, ...]
+    block_ids: tuple[int, ...]
+    keys: tuple[bytes, ...]
+    state: EntryState = EntryState.VISIBLE
+    num_borrowers: int = 0
+    last_used: int = 0
+    is_superseded: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Entry {self.state.name} {len(self.token_ids)} tokens, "
+            f"{self.num_borrowers} borrowers>"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Borrow:
+    """A hit: the blocks of the longest prefix, held until `PromptCache.report`."""
+
+    entry: Entry
+    block_ids: tuple[int, ...]
+    num_tokens: int
+
+
+@dataclass(slots=True)
+class CacheCounters:
+    """What became of entries, since the start."""
+
+    kept: int = 0
+    refreshed: int = 0
+    evicted: int = 0
+
+
+@dataclass(slots=True)
+class _Index:
+    """Chained key → the visible entries that cover the prefix it stands for."""
+
+    by_key: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        for key in entry.keys:
+            self.by_key.setdefault(key, {})[id(entry)] = entry
+
+    def remove(self, entry: Entry) -> None:
+        for key in entry.keys:
+            covering = self.by_key[key]
+            del covering[id(entry)]
+            if not covering:
+                del self.by_key[key]
+
+
+def chain_keys(scope: str, token_ids: tuple[int, ...], block_size: int) -> tuple[bytes, ...]:
+    """Return a key for the prefix that ends with each whole block of `token_ids`.
+
+    Each key hashes the one before it and the block's tokens; the first hashes the scope,
+    length first, so that no scope and no tokens can be taken for one another.
+    """
+    name = scope.encode()
+    key = blake2b(pack("<Q", len(name)) + name, digest_size=_KEY_BYTES).digest()
+    keys: list[bytes] = []
+    for start in range(0, len(token_ids) - block_size + 1, block_size):
+        tokens = token_ids[start : start + block_size]
+        key = blake2b(key + pack(f"<{block_size}I", *tokens), digest_size=_KEY_BYTES).digest()
+        keys.append(key)
+    return tuple(keys)
+
+
+class PromptCache:
+    """All entries of the memory tier, over the blocks of one pool."""
+
+    def __init__(self, blocks: BlockPool, *, is_on: bool = True) -> None:
+        """Begin empty; one that is not on keeps nothing."""
+        self._blocks = blocks
+        self._is_on = is_on
+        self._entries: list[Entry] = []
+        self._dead: list[Entry] = []
+        self._index = _Index()
+        self._uses = count(1)
+        self.counters = CacheCounters()
+
+    def __repr__(self) -> str:
+        return f"<PromptCache {len(self._entries)} entries, {self.num_kept_blocks} blocks>"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is kept."""
+        return self._is_on
+
+    @property
+    def num_entries(self) -> int:
+        """Entries that look-ups see."""
+        return len(self._entries)
+
+    @property
+    def num_dead(self) -> int:
+        """Entries that are gone but for their last borrowers."""
+        return len(self._dead)
+
+    @property
+    def num_kept_blocks(self) -> int:
+        """Blocks that entries hold, dead ones included, each counted once."""
+        entries = (*self._entries, *self._dead)
+        return len({block_id for entry in entries for block_id in entry.block_ids})
+
+    def borrow(self, scope: str, token_ids: tuple[int, ...]) -> Borrow | None:
+        """Find the longest kept prefix of a prompt that leaves a token to run.
+
+        What is returned must be reported once the blocks have holders of their own.
+        """
+        block_size = self._blocks.block_size
+        usable = token_ids[: (len(token_ids) - 1) // block_size * block_size]
+        keys = chain_keys(scope, usable, block_size)
+        for num_blocks in range(len(keys), 0, -1):
+            entry = self._matching(scope, usable[: num_blocks * block_size], keys[num_blocks - 1])
+            if entry is not None:
+                self._touch(entry)
+                entry.num_borrowers += 1
+                return Borrow(entry, entry.block_ids[:num_blocks], num_blocks * block_size)
+        return None
+
+    def report(self, borrow: Borrow) -> None:
+        """Give a borrow back; the last one of a dead entry frees it."""
+        entry = borrow.entry
+        assert entry.num_borrowers > 0, f"{entry!r} has no borrower"
+        entry.num_borrowers -= 1
+        if entry.state is EntryState.DEAD and entry.num_borrowers == 0:
+            self._dead.remove(entry)
+            self._blocks.give_back(entry.block_ids)
+
+    def keep(
+        self, scope: str, token_ids: tuple[int, ...], block_ids: tuple[int, ...]
+    ) -> Entry | None:
+        """Keep the whole blocks of a state; returns None when it has none.
+
+        Nothing is kept when the cache is off. The same state again is a refresh, and
+        holds nothing anew. An entry that the new one covers is superseded.
+
+        Args:
+            scope: Whose it is.
+            token_ids: Every token that the state covers.
+            block_ids: The block table that holds it, from position 0 on.
+        """
+        block_size = self._blocks.block_size
+        num_blocks = len(token_ids) // block_size
+        if num_blocks == 0 or not self._is_on:
+            return None
+        covered = token_ids[: num_blocks * block_size]
+        keys = chain_keys(scope, covered, block_size)
+        existing = self._matching(scope, covered, keys[-1])
+        if existing is not None:
+            self._touch(existing)
+            self.counters.refreshed += 1
+            return existing
+        entry = Entry(scope=scope, token_ids=covered, block_ids=block_ids[:num_blocks], keys=keys)
+        self._blocks.share(entry.block_ids)
+        self._supersede(entry)
+        self._entries.append(entry)
+        self._index.add(entry)
+        self._touch(entry)
+        self.counters.kept += 1
+        return entry
+
+    def make_room(self, num_blocks: int) -> bool:
+        """Evict until `num_blocks` blocks are free; says whether they are.
+
+        Evicts nothing when even all victims together would not free enough.
+        """
+        if self._blocks.num_free + self._num_evictable() < num_blocks:
+            return False
+        while self._blocks.num_free < num_blocks:
+            self._remove(self._victim())
+            self.counters.evicted += 1
+        return True
+
+    def clear(self) -> None:
+        """Forget every entry; borrowed ones are dead until reported."""
+        while self._entries:
+            self._remove(self._entries[0])
+
+    def forget(self, entry: Entry) -> None:
+        """Remove one entry, for instance because its state turned out to be unusable."""
+        if entry.state is EntryState.VISIBLE:
+            self._remove(entry)
+
+    def _matching(self, scope: str, prefix: tuple[int, ...], key: bytes) -> Entry | None:
+        covering = self._index.by_key.get(key, {}).values()
+        matching = [
+            entry
+            for entry in covering
+            if entry.scope == scope and entry.token_ids[: len(prefix)] == prefix
+        ]
+        return max(matching, key=lambda entry: entry.last_used, default=None)
+
+    def _supersede(self, longer: Entry) -> None:
+        for key in longer.keys[:-1]:
+            for entry in self._index.by_key.get(key, {}).values():
+                is_prefix = longer.token_ids[: len(entry.token_ids)] == entry.token_ids
+                if entry.scope == longer.scope and entry.keys[-1] == key and is_prefix:
+                    entry.is_superseded = True
+
+    def _num_evictable(self) -> int:
+        """Blocks that would be free if every entry without borrowers were gone."""
+        held: dict[int, int] = {}
+        for entry in self._entries:
+            if entry.num_borrowers == 0:
+                for block_id in entry.block_ids:
+                    held[block_id] = held.get(block_id, 0) + 1
+        return sum(self._blocks.num_holders(block_id) == num for block_id, num in held.items())
+
+    def _victim(self) -> Entry:
+        unborrowed = [entry for entry in self._entries if entry.num_borrowers == 0]
+        return min(unborrowed, key=lambda entry: (not entry.is_superseded, entry.last_used))
+
+    def _remove(self, entry: Entry) -> None:
+        self._entries.remove(entry)
+        self._index.remove(entry)
+        entry.state = EntryState.DEAD
+        if entry.num_borrowers:
+            self._dead.append(entry)
+        else:
+            self._blocks.give_back(entry.block_ids)
+
+    def _touch(self, entry: Entry) -> None:
+        entry.last_used = next(self._uses)
