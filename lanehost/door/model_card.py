@@ -24,11 +24,13 @@ class ModelCard:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     weights_digest: str
+    config_digest: str
     world_size: int
     num_lanes: int
     kv_tokens: int
     max_waiting: int
     max_waiting_tokens: int
+    max_streams: int
     default_sampling: SamplingParams
     default_max_tokens: int
     dtype: str

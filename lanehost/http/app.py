@@ -2,13 +2,14 @@
 
 POST /v1/chat/completions     a chat, whole or streamed
 POST /v1/completions          text or token ids, whole or streamed
-GET  /v1/models               the one model, with its limits
+GET  /v1/models               the one model, its limits, and the default of every option
 GET  /v1/models/NAME          the same, by name
 GET  /health                  200 while requests are run, else 503
 """
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from functools import wraps
 from typing import Any
 
@@ -67,6 +68,10 @@ class _Models:
             "vocab_size": card.vocab_size,
             "dtype": card.dtype,
             "weights_digest": card.weights_digest,
+            "config_digest": card.config_digest,
+            "kv_tokens": card.kv_tokens,
+            "default_max_tokens": card.default_max_tokens,
+            "default_sampling": asdict(card.default_sampling),
         }
 
 

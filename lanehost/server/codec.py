@@ -146,6 +146,8 @@ def encode_card(card: ModelCard) -> pb.GetModelResponse:
         default_max_tokens=card.default_max_tokens,
         dtype=card.dtype,
         version=card.version,
+        config_digest=card.config_digest,
+        max_streams=card.max_streams,
     )
 
 

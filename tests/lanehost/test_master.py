@@ -17,6 +17,7 @@ def test_the_card_holds_what_ranks_text_and_operator_say(tmp_path):
     card = make_card(settings(tmp_path), make_text(), fake_facts())
     assert (card.name, card.vocab_size, card.kv_tokens) == ("letters", VOCAB_SIZE, 128)
     assert (card.max_waiting, card.default_sampling.temperature) == (7, 0.0)
+    assert (card.config_digest, card.max_streams) == (fake_facts().config_digest, 1024)
 
 
 def test_the_operator_s_name_of_the_model_wins(tmp_path):

@@ -17,6 +17,20 @@ async def test_models_lists_the_one_model_with_its_limits() -> None:
     (model,) = answer["data"]
     assert (model["id"], model["object"], model["created"]) == ("fake-model", "model", CREATED_S)
     assert model["context_length"] == 128
+    assert (model["weights_digest"], model["config_digest"]) == ("ab" * 16, "cd" * 16)
+
+
+async def test_models_report_the_default_of_every_option() -> None:
+    async with http_client(FakeDoor()) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+    assert model["default_max_tokens"] == 16
+    assert model["default_sampling"] == {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": None,
+        "min_p": 0.0,
+        "seed": None,
+    }
 
 
 async def test_a_model_is_found_by_name() -> None:
