@@ -7,9 +7,16 @@ from pathlib import Path
 
 from ranks.errors import BadCheckpoint
 from ranks.weights.gguf_file import GgufFile
-from ranks.weights.model_config import FactorRope, LinearRope, ModelConfig, RopeScaling
+from ranks.weights.model_config import (
+    MAX_HEAD_DIM,
+    FactorRope,
+    LinearRope,
+    ModelConfig,
+    RopeScaling,
+)
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_gguf_config(path: Path, file: GgufFile) -> ModelConfig:
@@ -95,6 +102,12 @@ def _build(fields: _Fields) -> ModelConfig:
 
 
 def _refuse_unbuilt(fields: _Fields, *, head_dim: int, context_length: int) -> None:
+    # Before any tensor is read: the number of rope factors follows from it.
+    if head_dim % 2 or not 0 < head_dim <= MAX_HEAD_DIM:
+        raise fields.error(
+            f"{fields.architecture}.attention.key_length is {head_dim}, "
+            f"it must be even and at most {MAX_HEAD_DIM}"
+        )
     if fields.whole("expert_count", 0):
         raise fields.error(f"{fields.architecture}.expert_count: experts are not supported")
     for name in ("rope.dimension_count", "attention.value_length"):
@@ -112,18 +125,38 @@ def _refuse_unbuilt(fields: _Fields, *, head_dim: int, context_length: int) -> N
 
 
 def _rope_scaling(fields: _Fields, head_dim: int) -> RopeScaling | None:
+    """As llama.cpp reads it: without a type a factor is linear, a factor of 0 or 1 is none."""
+    key = f"{fields.architecture}.rope.scaling"
+    attention_factor = fields.real("rope.scaling.attn_factor", 1.0)
+    if attention_factor != 1:
+        raise fields.error(f"{key}.attn_factor is {attention_factor}: not supported")
     kind = fields.find("rope.scaling.type")
     if kind not in (None, "none", "linear"):
-        raise fields.error(
-            f"{fields.architecture}.rope.scaling.type is {kind!r}, supported are none and linear"
-        )
-    factors = fields.file.shape("rope_freqs.weight")
+        raise fields.error(f"{key}.type is {kind!r}, supported are none and linear")
+    factor = _linear_factor(fields, is_needed=kind == "linear")
+    if kind == "none" and factor is not None:
+        raise fields.error(f"{key}.type is 'none' with a factor of {factor}: which one holds?")
+    factors = fields.file.shape(_ROPE_FACTORS)
     if factors is None:
-        return LinearRope(factor=fields.real("rope.scaling.factor")) if kind == "linear" else None
-    if kind == "linear" or factors != (head_dim // 2,):
+        return None if factor is None else LinearRope(factor=factor)
+    if factor is not None:
         raise fields.error(
-            f"tensor 'rope_freqs.weight' has shape {factors} with rope.scaling.type {kind!r}: "
-            f"({head_dim // 2},) without scaling is needed"
+            f"tensor {_ROPE_FACTORS!r} has shape {factors} beside a factor of {factor}: "
+            f"only one of them is supported"
         )
-    values = fields.file.read("rope_freqs.weight", rows=range(head_dim // 2), columns=None)
+    if factors != (head_dim // 2,):
+        raise fields.error(
+            f"tensor {_ROPE_FACTORS!r} has shape {factors}, ({head_dim // 2},) is needed"
+        )
+    values = fields.file.read(_ROPE_FACTORS, rows=range(head_dim // 2), columns=None)
     return FactorRope(factors=tuple(values.tolist()))
+
+
+def _linear_factor(fields: _Fields, *, is_needed: bool) -> float | None:
+    """The factor under its name or its old one; None when it changes nothing."""
+    old = fields.find("rope.scale_linear")
+    default = None if old is None else fields.real("rope.scale_linear")
+    if default is None and not is_needed:
+        default = 1.0
+    factor = fields.real("rope.scaling.factor", default)
+    return None if factor in (0, 1) else factor

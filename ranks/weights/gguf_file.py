@@ -51,8 +51,19 @@ class GgufFile:
         self._path = path
         self._data = _map_file(path)
         self.header: GgufHeader = read_gguf_header(path, self._data)
-        self._infos = {_translate(name): info for name, info in self.header.tensors.items()}
+        self._infos: dict[str, TensorInfo] = {}
+        for info in self.header.tensors.values():
+            self._add(info)
         self._interleaved_head_dim: int | None = None
+
+    def _add(self, info: TensorInfo) -> None:
+        name = _translate(info.name)
+        if name in self._infos:
+            raise BadCheckpoint(
+                f"{self._path}: tensors {self._infos[name].name!r} and {info.name!r} "
+                f"are both {name!r}"
+            )
+        self._infos[name] = info
 
     def undo_interleaving(self, head_dim: int) -> None:
         """Read q and k as llama.cpp stores them for the architecture `llama`."""

@@ -185,6 +185,8 @@ def _read_tensor_info(cursor: _Cursor) -> TensorInfo:
             f"tensor {name!r} has {num_dimensions} dimensions, the limit is {_MAX_DIMENSIONS}"
         )
     shape = tuple(reversed([cursor.read("<Q") for _ in range(num_dimensions)]))
+    if 0 in shape:
+        raise cursor.error(f"tensor {name!r} has shape {shape}: a dimension is 0")
     type_id, offset = cursor.read("<I"), cursor.read("<Q")
     return TensorInfo(name=name, shape=shape, type_id=type_id, offset=offset, num_bytes=0)
 

@@ -15,6 +15,7 @@ from ranks.errors import BadCheckpoint
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 # Above these a file is taken for hostile; the largest known models stay far below.
+MAX_HEAD_DIM = 4096
 _MAX_LAYERS = 1024
 _MAX_WIDTH = 1 << 20
 _MAX_VOCAB = 1 << 22
@@ -113,7 +114,7 @@ class ModelConfig:
             ("num_layers", _MAX_LAYERS),
             ("num_heads", _MAX_WIDTH),
             ("num_kv_heads", _MAX_WIDTH),
-            ("head_dim", _MAX_WIDTH),
+            ("head_dim", MAX_HEAD_DIM),
         ):
             value = getattr(self, field)
             if not 1 <= value <= limit:

@@ -61,17 +61,67 @@ def test_linear_rope_scaling_and_rope_factors_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("fields", "scaling"),
+    [
+        # llama.cpp takes a factor without a type for linear, and knows an older key.
+        ({"llama.rope.scaling.factor": 4.0}, LinearRope(factor=4.0)),
+        ({"llama.rope.scale_linear": 2.0}, LinearRope(factor=2.0)),
+        (
+            {"llama.rope.scaling.factor": 4.0, "llama.rope.scale_linear": 2.0},
+            LinearRope(factor=4.0),
+        ),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scale_linear": 2.0},
+         LinearRope(factor=2.0)),
+        ({"llama.rope.scaling.factor": 1.0}, None),
+        ({"llama.rope.scaling.factor": 0.0}, None),
+        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 1.0}, None),
+        ({"llama.rope.scaling.attn_factor": 1.0}, None),
+    ],
+)  # fmt: skip
+def test_a_rope_factor_scales_as_in_llama_cpp(tmp_path, fields, scaling):
+    assert read_config(tmp_path / "a.gguf", fields=fields).rope_scaling == scaling
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"llama.expert_count": 8}, "expert_count"),
+        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0},
+         "rope.scaling.type is 'none' with a factor of 4.0"),
+        ({"llama.rope.scaling.attn_factor": 1.5}, "rope.scaling.attn_factor is 1.5"),
         ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type is 'yarn'"),
         ({"llama.rope.scaling.type": "linear"}, "rope.scaling.factor is None"),
         ({"llama.attention.sliding_window": 100}, "sliding_window is 100"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(tmp_path, fields, message):
     with pytest.raises(BadCheckpoint, match=f"a.gguf: .*{message}"):
         read_config(tmp_path / "a.gguf", fields=fields)
+
+
+@pytest.mark.parametrize("fields", [{"llama.rope.scaling.type": "linear"}, {}])
+def test_rope_factors_beside_a_scaling_are_refused(tmp_path, fields):
+    tensors = {"token_embd.weight": (301, 96), "rope_freqs.weight": (8,)}
+    fields = fields | {"llama.rope.scaling.factor": 4.0}
+    with pytest.raises(BadCheckpoint, match=r"rope_freqs.weight' has shape \(8,\) beside a factor"):
+        read_config(tmp_path / "a.gguf", fields=fields, tensors=tensors)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "message"),
+    [(1, "key_length is 1, it must be even"), (1 << 22, "key_length is 4194304, .* at most 4096")],
+)
+def test_a_hostile_head_is_refused_before_its_rope_factors_are_read(tmp_path, head_dim, message):
+    path = tmp_path / "a.gguf"
+    writer = start_gguf(path, "llama", make_reference("llama").config)
+    for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        del writer.kv_data[0][f"llama.{name}"]
+        writer.add_uint32(f"llama.{name}", head_dim)
+    writer.add_tensor("token_embd.weight", np.zeros((301, 96), dtype=np.float32))
+    writer.add_tensor("rope_freqs.weight", np.zeros(max(1, head_dim // 2), dtype=np.float32))
+    finish_gguf(writer)
+    with pytest.raises(BadCheckpoint, match=message):
+        read_gguf_config(path, GgufFile(path))
 
 
 def test_a_window_of_the_whole_context_is_none(tmp_path):
@@ -115,7 +165,7 @@ def test_a_missing_field_is_named(tmp_path, name):
         ("block_count", 2**31, "num_layers is 2147483648"),
         ("attention.head_count", 0, "num_heads is 0"),
         ("attention.head_count_kv", 4, "not a multiple of num_kv_heads 4"),
-        ("attention.key_length", 15, "rope.dimension_count is 16"),
+        ("attention.key_length", 14, "rope.dimension_count is 16"),
     ],
 )
 def test_a_field_of_the_wrong_kind_or_size_is_named(tmp_path, name, value, message):

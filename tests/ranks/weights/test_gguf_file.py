@@ -94,6 +94,17 @@ def test_names_are_translated_and_unknown_ones_kept(tmp_path):
     }
 
 
+def test_two_tensors_of_one_meaning_are_refused_by_both_names(tmp_path):
+    writer = start_gguf(tmp_path / "one.gguf", "llama", make_reference("llama").config)
+    for name in ("token_embd.weight", "embed_tokens.weight"):
+        writer.add_tensor(name, np.zeros(4, dtype=np.float32))
+    finish_gguf(writer)
+    with pytest.raises(
+        BadCheckpoint, match=r"one.gguf: tensors 'token_embd.weight' and 'embed_tokens.weight'"
+    ):
+        GgufFile(tmp_path / "one.gguf")
+
+
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_bytes(b"")])
 def test_a_file_that_cannot_be_mapped_is_refused(tmp_path, make):
     make(tmp_path / "x.gguf")

@@ -56,6 +56,8 @@ def test_fields_and_tensors_are_read(folder, gguf_bytes):
 
 
 HOSTILE = {
+    "dimension of zero": (
+        header(tensors=1) + tensor(shape=(0, 2)), r"'t' has shape \(2, 0\): a dimension is 0"),
     "empty": (b"", "not a GGUF file"),
     "magic": (header(magic=b"GGML"), "not a GGUF file.*GGML"),
     "version": (header(version=99), "version is 99"),
