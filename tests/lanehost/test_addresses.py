@@ -1,0 +1,40 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.addresses import format_address, parse_address
+
+
+@given(st.sampled_from(["localhost", "127.0.0.1", "::1", "fe80::1%eth0"]), st.integers(1, 65535))
+def test_an_address_is_read_as_it_was_written(host: str, port: int) -> None:
+    assert parse_address(format_address(host, port)) == (host, port)
+
+
+def test_an_ipv6_host_stands_in_brackets() -> None:
+    assert format_address("::1", 80) == "[::1]:80"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "localhost",
+        ":50051",
+        "localhost:",
+        "localhost:x",
+        "localhost:0",
+        "localhost:65536",
+        "localhost:-1",
+        "localhost:²",
+        "::1:50051",
+        "[]:50051",
+        "[localhost]:50051",
+        "http://localhost:50051",
+        "localhost:50051/",
+        "dns:///localhost:50051",
+    ],
+)
+def test_what_is_no_address_is_said_with_the_form(address: str) -> None:
+    with pytest.raises(ValueError, match="should be HOST:PORT") as caught:
+        parse_address(address)
+    assert repr(address) in str(caught.value)
