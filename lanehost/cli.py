@@ -160,7 +160,7 @@ def serve(**options: Any) -> None:
 
     \b
     Exit codes: 0 ended in order, 1 cannot start, 2 wrong command line,
-    3 the ranks were lost, 4 a second signal cut the end short.
+    3 the ranks were lost, 4 a second signal cut the end short, 5 a bug of lanehost.
     """
     # Late, so that the client commands do not load the whole master.
     from lanehost import master  # noqa: PLC0415

@@ -11,16 +11,17 @@ from lanehost.http.server import HttpServer
 from lanehost.server.grpc_server import bind_grpc, build_grpc_server
 from lanehost.server.health import Health
 from lanehost.settings import ServeSettings
+from lanehost.tasks import to_the_end
 
 
 class Doors:
     """The servers in front of the gate; used as a block around the whole run."""
 
     def __init__(self, gate: Gate, settings: ServeSettings) -> None:
-        """Bind both addresses.
+        """Bind the HTTP address, if there is to be one; gRPC is bound on entering.
 
         Raises:
-            StartupFailed: an address cannot be had; the other one is given back.
+            StartupFailed: the HTTP address cannot be had.
         """
         self._host = settings.host
         self._health = Health()
@@ -31,7 +32,6 @@ class Doors:
         self._grpc = build_grpc_server(gate, self._health, reflection=settings.reflection)
         self._grpc_port = 0
         self._wanted_port = settings.port
-        self._is_stopped = False
 
     async def __aenter__(self) -> Self:
         """Accept connections; health says not serving.
@@ -45,7 +45,7 @@ class Doors:
             if self._http is not None:
                 await self._http.start()
         except BaseException:
-            await self.stop(grace_s=0)
+            await to_the_end(self.stop(grace_s=0))
             raise
         return self
 
@@ -55,8 +55,8 @@ class Doors:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop whatever still runs, at once."""
-        await self.stop(grace_s=0)
+        """Stop whatever still runs, at once, even when cancelled meanwhile."""
+        await to_the_end(self.stop(grace_s=0))
 
     @property
     def addresses(self) -> Addresses:
@@ -73,10 +73,11 @@ class Doors:
         self._health.set_not_serving()
 
     async def stop(self, *, grace_s: float) -> None:
-        """Let open requests end for so long, then cut them off; harmless when repeated."""
-        if self._is_stopped:
-            return
-        self._is_stopped = True
+        """Let open requests end for so long, then cut them off.
+
+        May be called again, also when an earlier call was cancelled: what is stopped
+        stays stopped.
+        """
         self._health.close()
         stopping = [self._grpc.stop(grace_s)]
         if self._http is not None:

@@ -1,7 +1,7 @@
 """Set up the log once, for the whole process: lines on standard error.
 
 Events have fixed names and values as fields. Nothing of a prompt or an image is ever
-a field, and an exception's message never is, since foreign code may quote its input.
+a field, nor is the message of an error that is not ours: foreign code may quote its input.
 """
 
 import logging
@@ -10,7 +10,7 @@ import sys
 import structlog
 
 
-def set_up_logs(*, is_json: bool, is_verbose: bool = False) -> None:
+def set_up_logs(*, is_json: bool) -> None:
     """Write events as JSON for machines, or as aligned text for people."""
     renderers: list[structlog.types.Processor]
     if is_json:
@@ -26,9 +26,7 @@ def set_up_logs(*, is_json: bool, is_verbose: bool = False) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderers,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.DEBUG if is_verbose else logging.INFO
-        ),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

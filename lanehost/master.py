@@ -27,13 +27,15 @@ from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, Model
 from lanehost.doors import Doors
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
-from lanehost.errors import Draining, RankGroupLost, StartupFailed
+from lanehost.errors import Draining, LanehostError, RankGroupLost, StartupFailed
+from lanehost.fault import record_fault
 from lanehost.logs import set_up_logs
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.group import RankGroup
 from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
 from lanehost.settings import ServeSettings
 from lanehost.signals import StopSignals
+from lanehost.tasks import beside, end_all, to_the_end
 from lanehost.text.model_text import ModelText, load_model_text
 
 log = structlog.get_logger()
@@ -48,6 +50,7 @@ class ExitCode(IntEnum):
     OK = 0
     RANK_GROUP_LOST = 3
     FORCED = 4
+    INTERNAL_FAULT = 5
 
 
 def run(settings: ServeSettings) -> int:
@@ -96,13 +99,22 @@ class Master:
 
         with StopSignals(on_first=ask_to_stop, on_second=insist) as signals:
             try:
-                await self._serve()
-            except RankGroupLost:
-                return ExitCode.RANK_GROUP_LOST
+                return await self._serve_to_exit_code()
             except asyncio.CancelledError:
                 if signals.num_received == 0:
                     raise
                 return ExitCode.OK if signals.num_received == 1 else ExitCode.FORCED
+
+    async def _serve_to_exit_code(self) -> ExitCode:
+        try:
+            await self._serve()
+        except RankGroupLost:
+            return ExitCode.RANK_GROUP_LOST
+        except StartupFailed:
+            raise
+        except Exception as bug:  # noqa: BLE001 - the last border: logged, and the process ends
+            record_fault(bug)
+            return ExitCode.INTERNAL_FAULT
         return ExitCode.OK
 
     async def _serve(self) -> None:
@@ -132,52 +144,55 @@ class Master:
             doors.set_serving()
             self._is_started = True
             self._console.ready(card, doors.addresses)
-            lost = await self._run_engine(engine, inbox, door=door, doors=doors)
+            try:
+                await self._run_engine(engine, inbox, door=door, doors=doors)
+            except Exception as error:
+                # Told to those who come in the grace; those who were here know it already.
+                _close(door, doors, error)
+                await doors.stop(grace_s=_GRACE_S)
+                raise
             # Before the ranks: the last events of open streams still leave by the doors.
             await doors.stop(grace_s=_GRACE_S)
-            if lost is not None:
-                raise lost
 
     async def _load(self, stack: AsyncExitStack) -> tuple[ModelText, RankGroup]:
         ranks = self._settings.ranks
-        loading_text = asyncio.create_task(asyncio.to_thread(load_model_text, ranks.model_path))
+        running = running_rank_group(
+            ranks, on_progress=self._console.show, rank_command=self._rank_command()
+        )
+        text = asyncio.create_task(asyncio.to_thread(load_model_text, ranks.model_path))
+        group = asyncio.create_task(stack.enter_async_context(running))
         try:
-            group = await stack.enter_async_context(
-                running_rank_group(
-                    ranks, on_progress=self._console.show, rank_command=self._rank_command()
-                )
-            )
-            return await loading_text, group
+            # Whichever fails first says so at once: the other need not be waited for.
+            await asyncio.wait({text, group}, return_when=asyncio.FIRST_EXCEPTION)
+            for done in (text, group):
+                if done.done():
+                    done.result()
+            return text.result(), group.result()
         finally:
-            loading_text.cancel()
-            await asyncio.gather(loading_text, return_exceptions=True)
+            await to_the_end(end_all(text, group))
 
     def _rank_command(self) -> tuple[str, ...]:
         return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND
 
     async def _run_engine(
         self, engine: Engine, inbox: Inbox, *, door: AdmissionDoor, doors: Doors
-    ) -> RankGroupLost | None:
-        lost: RankGroupLost | None = None
-        async with asyncio.TaskGroup() as tasks:
-            draining = tasks.create_task(self._drain_when_asked(inbox, door=door, doors=doors))
-            try:
-                await engine.run()
-            except RankGroupLost as error:
-                # Kept and handed on: a task group would wrap it.
-                lost = error
-            draining.cancel()
-        doors.set_not_serving()
-        return lost
+    ) -> None:
+        async with beside(self._drain_when_asked(inbox, door=door, doors=doors)):
+            await engine.run()
 
     async def _drain_when_asked(self, inbox: Inbox, *, door: AdmissionDoor, doors: Doors) -> None:
         await self._stop_asked.wait()
-        doors.set_not_serving()
-        door.close()
+        _close(door, doors, Draining("this server is ending and takes no new requests"))
         inbox.put(Drain())
         await asyncio.sleep(self._settings.drain_timeout_s)
         log.warning("drain_timeout", timeout_s=self._settings.drain_timeout_s)
         inbox.put(Stop(Draining("the server ended before this reply did (--drain-timeout)")))
+
+
+def _close(door: AdmissionDoor, doors: Doors, error: Exception) -> None:
+    """Take no more requests: health, and every later request, say so."""
+    doors.set_not_serving()
+    door.close(error if isinstance(error, LanehostError) else record_fault(error))
 
 
 def make_card(settings: ServeSettings, text: ModelText, facts: GroupFacts) -> ModelCard:

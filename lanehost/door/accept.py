@@ -70,10 +70,14 @@ def check_prompt_ids(prompt_ids: tuple[int, ...], *, vocab_size: int) -> None:
     """
     if not prompt_ids:
         raise InvalidRequest("prompt", "has no tokens, at least 1 is needed")
-    for position, token_id in enumerate(prompt_ids):
-        if not 0 <= token_id < vocab_size:
-            message = f"id {token_id} at position {position}, allowed is 0 to {vocab_size - 1}"
-            raise InvalidRequest("prompt.token_ids", message)
+    if min(prompt_ids) < 0 or max(prompt_ids) >= vocab_size:
+        position, token_id = next(
+            (position, token_id)
+            for position, token_id in enumerate(prompt_ids)
+            if not 0 <= token_id < vocab_size
+        )
+        message = f"id {token_id} at position {position}, allowed is 0 to {vocab_size - 1}"
+        raise InvalidRequest("prompt.token_ids", message)
 
 
 def accept_length(num_prompt: int, max_tokens: int | None, *, card: ModelCard) -> int:

@@ -24,7 +24,7 @@ from lanehost.engine.reply import Reply
 from lanehost.engine.stops import StopRules, check_stop
 from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import DeadlinePassed, Draining, InvalidRequest, Overloaded
+from lanehost.errors import DeadlinePassed, InvalidRequest, LanehostError, Overloaded
 from lanehost.job import Accepted, ChatPrompt, Job, Request, TextPrompt
 from lanehost.settings import LineSettings
 from lanehost.text.model_text import ModelText
@@ -66,14 +66,14 @@ class AdmissionDoor:
         self._num_jobs = 0
         # Ids of two runs of the server differ, so a stale id of a client can never hit.
         self._run_id = secrets.token_hex(4)
-        self._is_open = True
+        self._closed_with: LanehostError | None = None
 
     def __repr__(self) -> str:
-        return f"<AdmissionDoor open={self._is_open} streams={self._num_open_streams}>"
+        return f"<AdmissionDoor open={self.is_serving()} streams={self._num_open_streams}>"
 
-    def close(self) -> None:
-        """Take no more requests; those accepted go on."""
-        self._is_open = False
+    def close(self, error: LanehostError) -> None:
+        """Refuse every further request with `error`; those accepted go on."""
+        self._closed_with = error
 
     def model_card(self) -> ModelCard:
         """Describe the model, its limits and defaults."""
@@ -81,7 +81,7 @@ class AdmissionDoor:
 
     def is_serving(self) -> bool:
         """Say whether a request sent now would be run."""
-        return self._is_open
+        return self._closed_with is None
 
     async def submit(self, request: Request) -> JobStream:
         """Put a request into the line.
@@ -100,11 +100,7 @@ class AdmissionDoor:
         deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
         self._hold_place()
         try:
-            prompt_ids = await self._preparer.prompt_ids(request.prompt)
-            check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
-            max_tokens = accept_length(len(prompt_ids), request.max_tokens, card=self._card)
-            if deadline_s is not None and self._clock() >= deadline_s:
-                raise DeadlinePassed("admission")  # noqa: TRY301 - one place gives the place back
+            prompt_ids, max_tokens = await self._prepare(request)
             self._check_open()
         except BaseException:
             self._line.withdraw()
@@ -128,8 +124,15 @@ class AdmissionDoor:
         Raises:
             InvalidRequest: the prompt is empty, or the template refuses it.
             DoesNotFit: the text is too long however it is tokenized.
+            Overloaded: the line is full.
         """
-        prompt_ids = await self._preparer.prompt_ids(prompt)
+        self._check_open()
+        # A place of the line is held for the work, so that it is bounded like any other.
+        self._line.promise()
+        try:
+            prompt_ids = await self._preparer.prompt_ids(prompt)
+        finally:
+            self._line.withdraw()
         check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
         return list(prompt_ids)
 
@@ -148,9 +151,23 @@ class AdmissionDoor:
                 raise InvalidRequest("token_ids", message)
         return self._text.tokenizer.decode(token_ids, keep_special=keep_special)
 
+    async def _prepare(self, request: Request) -> tuple[tuple[int, ...], int]:
+        """Return the prompt's ids and the most tokens to generate; counts are judged first."""
+        if request.timeout_s is not None and request.timeout_s <= 0:
+            raise DeadlinePassed("admission")
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                prompt_ids = await self._preparer.prompt_ids(request.prompt)
+        except TimeoutError:
+            raise DeadlinePassed("admission") from None
+        max_tokens = accept_length(len(prompt_ids), request.max_tokens, card=self._card)
+        check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
+        return prompt_ids, max_tokens
+
     def _check_open(self) -> None:
-        if not self._is_open:
-            raise Draining("this server is ending and takes no new requests")
+        if self._closed_with is not None:
+            # The same error for everyone: without what earlier raises hung on it.
+            raise self._closed_with.with_traceback(None)
 
     def _hold_place(self) -> None:
         self._check_open()
@@ -164,6 +181,8 @@ class AdmissionDoor:
         self._num_open_streams += 1
 
     def _enter_line(self, job: Job, request: Request) -> JobStream:
+        stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
+        reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
         stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
         stream.when_closed(self._stream_closed)
         try:
@@ -176,8 +195,6 @@ class AdmissionDoor:
                 job.deadline_s - self._clock(), self._cancel, CancelCause.DEADLINE, job.job_id
             )
             stream.when_closed(timer.cancel)
-        stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
-        reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
         stream.put(
             Accepted(job_id=job.job_id, seed=job.draw.seed, prompt_tokens=len(job.prompt_ids))
         )

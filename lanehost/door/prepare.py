@@ -1,11 +1,13 @@
 """Rendering and tokenizing, in worker threads, off the event loop.
 
-A few workers at a time: a flood of long texts waits here, inside places that the line
-has promised, and takes no more than its share of the machine.
+A few workers, and no more: a flood of long texts waits here, inside places that the line
+has promised, and takes no more than its share of the machine. A client that leaves takes
+its work along if that has not begun; what has begun runs to its end on its worker.
 """
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, assert_never
 
 from lanehost.door.accept import check_prompt_bytes
@@ -27,7 +29,7 @@ class Preparer:
         self._text = text
         self._card = card
         self._longest_token_bytes = text.tokenizer.longest_token_bytes
-        self._workers = asyncio.Semaphore(MAX_WORKERS)
+        self._workers = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="prepare")
 
     async def prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
         """Return the ids of a prompt, unchecked.
@@ -56,8 +58,8 @@ class Preparer:
         )
 
     async def _encode(self, work: Callable[[_P], list[int]], prompt: _P) -> tuple[int, ...]:
-        async with self._workers:
-            return tuple(await asyncio.to_thread(work, prompt))
+        loop = asyncio.get_running_loop()
+        return tuple(await loop.run_in_executor(self._workers, work, prompt))
 
     def _text_ids(self, text: str) -> list[int]:
         return self._text.tokenizer.encode(text)

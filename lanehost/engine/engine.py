@@ -28,6 +28,7 @@ from lanehost.engine.inbox import (
     Drain,
     GroupLost,
     Inbox,
+    PumpFailed,
     StepDone,
     Stop,
 )
@@ -36,10 +37,12 @@ from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
+    Draining,
     LanehostError,
     RankGroupLost,
     ReplyCorrupt,
 )
+from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.scheduler import plan_step
@@ -112,20 +115,34 @@ class Engine:
         return len(self._tickets)
 
     async def run(self) -> None:
-        """Run until drained or stopped.
+        """Run until drained or stopped; whatever ends it, every job that is open is told.
 
         Raises:
-            RankGroupLost: the ranks are gone; every open job was told before.
+            RankGroupLost: the ranks are gone.
+            AssertionError: a broken invariant, a bug of ours; the jobs were told its record id.
         """
-        async with asyncio.TaskGroup() as tasks:
-            pump = tasks.create_task(self._pump_outcomes(), name="outcomes")
-            try:
-                while not self._is_done:
-                    for command in await self._inbox.take_all():
-                        self._handle(command)
-                    self._turn()
-            finally:
-                pump.cancel()
+        ended_with: LanehostError = Draining("the server has ended")
+        try:
+            await self._run()
+        except RankGroupLost as lost:
+            ended_with = lost
+            raise
+        except Exception as bug:
+            ended_with = record_fault(bug)
+            raise
+        finally:
+            self._abandon_all(ended_with)
+
+    async def _run(self) -> None:
+        pump = asyncio.create_task(self._pump_outcomes(), name="outcomes")
+        try:
+            while not self._is_done:
+                for command in await self._inbox.take_all():
+                    self._handle(command)
+                self._turn()
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
         if self._lost is not None:
             raise self._lost
 
@@ -141,17 +158,21 @@ class Engine:
                 self._inbox.put(StepDone(await self._backend.next_outcome()))
         except RankGroupLost as error:
             self._inbox.put(GroupLost(error))
+        except Exception as bug:  # noqa: BLE001 - handed to the loop, which raises it
+            self._inbox.put(PumpFailed(bug))
 
     def _handle(self, command: Command) -> None:
         match command:
             case Arrived(ticket=ticket):
-                self._arrive(ticket)
+                self._tickets[ticket.job.job_id] = ticket
             case Cancel(job_id=job_id, cause=cause):
                 self._cancel(job_id, cause)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
             case GroupLost(error=error):
                 self._lose(error)
+            case PumpFailed(error=bug):
+                raise bug
             case Drain():
                 self._is_draining = True
             case Stop(error=error):
@@ -168,7 +189,15 @@ class Engine:
             ticket = self._tickets[lane.job.job_id]
             ticket.seated_s = self._clock()
             ticket.num_cached_tokens = lane.num_cached_tokens
-            log.debug("lane_seated", job_id=lane.job.job_id, lane_id=lane.lane_id)
+            log.info(
+                "job_started",
+                job_id=lane.job.job_id,
+                label=lane.job.label or None,
+                lane_id=lane.lane_id,
+                prompt_tokens=len(lane.job.prompt_ids),
+                cached_tokens=lane.num_cached_tokens,
+                queue_s=round(ticket.seated_s - lane.job.arrived_s, 3),
+            )
         while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
             plan = plan_step(
                 self._lanes,
@@ -190,13 +219,6 @@ class Engine:
         self._last_step_id = plan.step_id
         self._in_flight.append(plan)
 
-    def _arrive(self, ticket: Ticket) -> None:
-        if self._lost is not None:
-            self._line.take(ticket.job.job_id)
-            ticket.stream.put(Failed(error=self._lost))
-            return
-        self._tickets[ticket.job.job_id] = ticket
-
     def _cancel(self, job_id: str, cause: CancelCause) -> None:
         ticket = self._tickets.get(job_id)
         if ticket is None:
@@ -216,6 +238,7 @@ class Engine:
         assert outcome.step_id == plan.step_id, f"step {outcome.step_id} after {plan.step_id}"
         if isinstance(outcome, StepRefused):
             message = f"step {outcome.step_id} was refused: {outcome.reason}"
+            log.error("step_refused", step_id=outcome.step_id, reason=outcome.reason)
             self._lose(RankGroupLost(message, epoch=outcome.epoch, rank=None))
             return
         self._lanes.retire(plan)
@@ -279,14 +302,21 @@ class Engine:
             self._blocks.give_back(self._lanes.release(lane))
 
     def _lose(self, error: RankGroupLost) -> None:
-        if self._lost is None:
-            self._lost = error
-            log.error("rank_group_lost", message=str(error), open_jobs=len(self._tickets))
+        self._lost = self._lost or error
         self._end_all(error)
 
     def _end_all(self, error: LanehostError) -> None:
         for ticket in list(self._tickets.values()):
             self._end(ticket, Failed(error=error))
+
+    def _abandon_all(self, error: LanehostError) -> None:
+        """Tell every job that is still open, touching nothing that may be broken."""
+        for ticket in self._tickets.values():
+            self._line.take(ticket.job.job_id)
+            if not ticket.stream.is_ended:
+                ticket.stream.put(Failed(error=error))
+        self._tickets.clear()
+        self._inbox.close(error)
 
 
 def _is_corrupt(event: Finished | Failed) -> bool:

@@ -1,8 +1,9 @@
 """What others tell the engine: one queue of commands, one reader.
 
 Everything that happens to the engine comes through here, results of steps included,
-so the loop has one single wait. Bounded by its senders: at most one arrival and one
-cancel per open stream, at most two steps in flight.
+so the loop has one single wait. Bounded by its senders: at most one arrival, one cancel
+and one deadline per open stream, at most two steps in flight. Once the engine has ended
+nobody reads any more: a job that still arrives is told at once, and all else is moot.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from enum import Enum
 
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import LanehostError, RankGroupLost
+from lanehost.job import Failed
 from ranks.plan import StepRefused, StepResult
 
 
@@ -51,6 +53,13 @@ class GroupLost:
 
 
 @dataclass(frozen=True, slots=True)
+class PumpFailed:
+    """Waiting for steps met an error that is a bug of ours."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Finish what is there, then end."""
 
@@ -62,7 +71,7 @@ class Stop:
     error: LanehostError
 
 
-Command = Arrived | Cancel | StepDone | GroupLost | Drain | Stop
+Command = Arrived | Cancel | StepDone | GroupLost | PumpFailed | Drain | Stop
 
 
 class Inbox:
@@ -72,11 +81,22 @@ class Inbox:
         """Begin empty."""
         self._commands: list[Command] = []
         self._arrived = asyncio.Event()
+        self._closed_with: LanehostError | None = None
 
     def put(self, command: Command) -> None:
-        """Add a command; never waits."""
-        self._commands.append(command)
-        self._arrived.set()
+        """Add a command; never waits. After `close`, tell a job that arrives why it cannot run."""
+        if self._closed_with is None:
+            self._commands.append(command)
+            self._arrived.set()
+        elif isinstance(command, Arrived):
+            command.ticket.stream.put(Failed(error=self._closed_with))
+
+    def close(self, error: LanehostError) -> None:
+        """Take no more commands; the jobs that were not taken yet fail with `error`."""
+        self._closed_with = error
+        commands, self._commands = self._commands, []
+        for command in commands:
+            self.put(command)
 
     async def take_all(self) -> list[Command]:
         """Wait until there is a command, and take all that are there."""

@@ -41,6 +41,7 @@ def settle_step(
             continue
         if lane.state is LaneState.PREFILL:
             lane.fire(LaneEvent.PREFILLED)
+        if ticket.first_token_s is None:
             ticket.first_token_s = now_s
             ticket.stream.put(Prefilled(cached_tokens=ticket.num_cached_tokens))
         ending = _push_token(ticket, token_id, now_s=now_s)

@@ -85,6 +85,7 @@ class Tokenizer:
 
     def _encode(self, text: str, *, adds_special: bool) -> list[int]:
         try:
-            return self._pipeline.encode(text, add_special_tokens=adds_special).ids
+            # As a batch of one: only a batch lets other threads run meanwhile.
+            return self._pipeline.encode_batch([text], add_special_tokens=adds_special)[0].ids
         except TypeError as err:  # how the pipeline answers half a surrogate pair
             raise InvalidRequest("text", "it holds half of a surrogate pair") from err

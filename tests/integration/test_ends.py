@@ -73,6 +73,21 @@ def test_a_drain_lets_open_replies_finish_and_exits_0(tmp_path):
         assert served.process.wait(20) == 0
 
 
+def test_a_drain_that_takes_too_long_tells_the_open_replies(tmp_path):
+    with starting(tmp_path, "--http-port", "0", "--drain-timeout", "0") as served:
+        served.wait_ready()
+        with (
+            Client(served.grpc_address) as client,
+            client.stream(prompt="Once", max_tokens=2000, ignore_eos=True) as stream,
+        ):
+            next(iter(stream))
+            served.process.send_signal(signal.SIGTERM)
+            with pytest.raises(ClientError, match="--drain-timeout"):
+                for _ in stream:
+                    pass
+        assert served.process.wait(10) == 0
+
+
 def test_a_second_signal_ends_at_once(tmp_path):
     with starting(tmp_path, "--http-port", "0") as served:
         served.wait_ready()

@@ -1,3 +1,5 @@
+import asyncio
+
 import grpc
 import httpx
 import pytest
@@ -67,3 +69,14 @@ async def test_stop_is_harmless_when_repeated_and_frees_both_ports(tmp_path):
     ports = [int(address.rsplit(":", 1)[1]) for address in (addresses.grpc, addresses.http)]
     async with make_doors(tmp_path, port=ports[0], http_port=ports[1]):
         pass
+
+
+async def test_a_stop_that_was_cancelled_is_finished_on_leaving(tmp_path):
+    async with make_doors(tmp_path) as doors:
+        stopping = asyncio.create_task(doors.stop(grace_s=5))
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+    async with httpx.AsyncClient() as client:
+        with pytest.raises(httpx.ConnectError):
+            await client.get(f"http://{doors.addresses.http}/health")

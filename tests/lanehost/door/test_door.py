@@ -1,11 +1,19 @@
 import asyncio
+import threading
 
 import pytest
 
 from lanehost.admission.line import Line
 from lanehost.door.door import AdmissionDoor
 from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Drain, Inbox
-from lanehost.errors import DeadlinePassed, DoesNotFit, Draining, InvalidRequest, Overloaded
+from lanehost.errors import (
+    DeadlinePassed,
+    DoesNotFit,
+    Draining,
+    InvalidRequest,
+    Overloaded,
+    RankGroupLost,
+)
 from lanehost.job import (
     Accepted,
     ChatMessage,
@@ -22,7 +30,7 @@ from ranks.plan import Draw
 from tests.support.cards import make_card
 from tests.support.fake_engine import EngineRig
 from tests.support.fake_ranks import solo_continuation
-from tests.support.fake_text import make_text
+from tests.support.fake_text import LetterTokenizer, make_text
 from tests.support.jobs import ending, read_all, token_ids
 
 
@@ -158,10 +166,60 @@ async def test_open_streams_are_bounded_until_their_readers_leave():
 async def test_a_closed_door_refuses():
     rig = DoorRig()
     assert rig.door.is_serving()
-    rig.door.close()
+    rig.door.close(Draining("over"))
     assert not rig.door.is_serving()
     with pytest.raises(Draining):
         await rig.door.submit(request())
+
+
+async def test_a_door_that_closes_while_a_prompt_is_prepared_refuses_it_and_keeps_nothing():
+    rig = DoorRig(max_waiting=1, max_streams=1)
+    submitting = asyncio.create_task(rig.door.submit(request(TextPrompt("abc"))))
+    await asyncio.sleep(0)
+    rig.door.close(Draining("over"))
+    with pytest.raises(Draining):
+        await submitting
+    assert (len(rig.line), repr(rig.door)) == (0, "<AdmissionDoor open=False streams=0>")
+
+
+async def test_what_a_closed_door_says_is_what_it_was_closed_with():
+    rig = DoorRig()
+    lost = RankGroupLost("rank 1 is gone", epoch=1, rank=1)
+    rig.door.close(lost)
+    for _ in range(3):
+        with pytest.raises(RankGroupLost) as caught:
+            await rig.door.submit(request())
+        assert caught.value is lost
+    with pytest.raises(RankGroupLost):
+        await rig.door.tokenize(TextPrompt("a"))
+
+
+async def test_counts_are_judged_before_ids_are_looked_at():
+    with pytest.raises(DoesNotFit):
+        await DoorRig().door.submit(request(TokenPrompt((999,) * 5000)))
+
+
+async def test_a_deadline_that_passes_while_the_prompt_is_prepared_is_the_door_s():
+    rig = DoorRig()
+    gate = threading.Event()
+
+    class SlowTokenizer(LetterTokenizer):
+        def encode(self, text):
+            gate.wait(5)
+            return super().encode(text)
+
+    object.__setattr__(rig.door._preparer._text, "tokenizer", SlowTokenizer())
+    with pytest.raises(DeadlinePassed, match="admission"):
+        await rig.door.submit(request(TextPrompt("abc"), timeout_s=0.02))
+    gate.set()
+    assert repr(rig.door) == "<AdmissionDoor open=True streams=0>"
+
+
+async def test_tokenizing_takes_a_place_in_the_line():
+    rig = DoorRig(max_waiting=1)
+    await rig.door.submit(request())
+    with pytest.raises(Overloaded):
+        await rig.door.tokenize(TextPrompt("a"))
 
 
 async def test_a_client_that_leaves_takes_the_cancel_path():

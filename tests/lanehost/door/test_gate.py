@@ -4,7 +4,7 @@ from lanehost.admission.line import Line
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.gate import Gate
 from lanehost.engine.inbox import Inbox
-from lanehost.errors import Starting
+from lanehost.errors import Draining, Starting
 from lanehost.job import Accepted, Request, TextPrompt, TokenPrompt
 from lanehost.settings import LineSettings
 from tests.support.cards import make_card
@@ -50,5 +50,5 @@ async def test_an_open_gate_hands_everything_on():
 async def test_a_closed_door_behind_the_gate_does_not_serve():
     gate, door = Gate(), make_door()
     gate.open(door)
-    door.close()
+    door.close(Draining("over"))
     assert not gate.is_serving()

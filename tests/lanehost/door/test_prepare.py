@@ -44,6 +44,22 @@ async def test_a_flood_of_texts_takes_no_more_than_its_share_of_workers():
     assert tokenizer.most_running == MAX_WORKERS
 
 
+async def test_clients_that_leave_do_not_let_more_work_begin():
+    tokenizer = GatedTokenizer()
+    text = make_text()
+    object.__setattr__(text, "tokenizer", tokenizer)
+    preparer = Preparer(text, card=make_card())
+    for _ in range(20):
+        flood = asyncio.create_task(preparer.prompt_ids(TextPrompt("ab")))
+        await asyncio.sleep(0)
+        flood.cancel()
+    honest = asyncio.create_task(preparer.prompt_ids(TextPrompt("cd")))
+    await asyncio.to_thread(tokenizer.all_busy.wait, 5)
+    tokenizer.gate.set()
+    assert await honest == (99, 100)
+    assert tokenizer.most_running == MAX_WORKERS
+
+
 async def test_token_ids_need_no_worker():
     preparer = Preparer(make_text(), card=make_card())
     assert await preparer.prompt_ids(TokenPrompt((5,))) == (5,)

@@ -1,11 +1,12 @@
 import asyncio
+import dataclasses
 import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lanehost.engine.inbox import Cancel, CancelCause, Drain, Stop
+from lanehost.engine.inbox import Cancel, CancelCause, Drain, GroupLost, Stop
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
@@ -14,11 +15,11 @@ from lanehost.errors import (
     RankGroupLost,
     ReplyCorrupt,
 )
-from lanehost.job import Accepted, Failed, Finished, FinishReason, Prefilled, StopParams, Tokens
+from lanehost.job import Failed, Finished, FinishReason, Prefilled, StopParams, Tokens
 from lanehost.lanes.lane import LaneState
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import fake_facts, solo_continuation
+from tests.support.fake_ranks import FakeRanks, fake_facts, solo_continuation
 from tests.support.jobs import BrokenDetokenizer, ending, make_job, read_all, text_of, token_ids
 
 
@@ -276,9 +277,67 @@ def test_repr_shows_lanes_blocks_and_line():
     assert "BlockPool 32/32 free" in repr(EngineRig().engine)
 
 
-def test_accepted_is_the_door_s_event():
-    """The engine never sends it: the door did, before the job joined the line."""
-    assert Accepted(job_id="j", seed=1, prompt_tokens=2).seed == 1
+class BrokenRanks(FakeRanks):
+    """At step 3 breaks an invariant: draws for a lane that is not there, or cannot answer."""
+
+    def __init__(self, facts, where):
+        super().__init__(facts)
+        self._where = where
+
+    async def next_outcome(self):
+        outcome = await super().next_outcome()
+        if outcome.step_id < 3:
+            return outcome
+        if self._where == "pump":
+            raise LookupError("the pump broke")
+        return dataclasses.replace(outcome, drawn={99: 1})
+
+
+@pytest.mark.parametrize("where", ["loop", "pump"])
+async def test_a_bug_of_ours_ends_every_job_with_a_record_id_and_is_raised(where):
+    rig = EngineRig()
+    rig.engine._backend = BrokenRanks(rig.ranks.facts, where)
+    streams = [rig.send(make_job(max_tokens=9)) for _ in range(3)]
+    with pytest.raises(LookupError):
+        await rig.engine.run()
+    for stream in streams:
+        error = ending([event async for event in stream]).error
+        assert isinstance(error, InternalFault)
+    assert len(rig.line) == 0
+
+
+async def test_a_job_that_arrives_after_the_end_is_told_why():
+    rig = EngineRig()
+    rig.ranks.lost_at_step = 1
+    rig.send(make_job())
+    with pytest.raises(RankGroupLost):
+        await rig.engine.run()
+    late = rig.send(make_job())
+    assert isinstance(ending([event async for event in late]).error, RankGroupLost)
+
+
+async def test_a_job_that_arrives_with_the_loss_is_told_too():
+    rig = EngineRig(is_manual=True)
+    run = asyncio.ensure_future(rig.engine.run())
+    rig.send(make_job())
+    await settle_loop()
+    rig.ranks.lose()
+    rig.inbox.put(GroupLost(RankGroupLost("gone", epoch=1, rank=0)))
+    late = rig.send(make_job())
+    with pytest.raises(RankGroupLost):
+        await run
+    assert isinstance(ending([event async for event in late]).error, RankGroupLost)
+
+
+async def test_an_engine_that_is_cancelled_leaves_no_stream_open():
+    rig = EngineRig(is_manual=True)
+    run = asyncio.ensure_future(rig.engine.run())
+    stream = rig.send(make_job())
+    await settle_loop()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert isinstance(ending([event async for event in stream]).error, Draining)
 
 
 async def test_a_prompt_that_begins_alike_is_not_computed_again_and_gives_the_same_reply():

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from ranks.plan import ResolvedRows, rows_digest
@@ -52,6 +53,16 @@ def test_prompts_fill_up_in_the_order_of_seating():
         (first.lane_id, 6),
         (second.lane_id, 2),
     ]
+
+
+def test_who_sat_down_first_is_first_whatever_the_number_of_the_seat():
+    lanes = LaneTable(2)
+    gone, first = lanes.seat(make_job((1,)), (0,)), lanes.seat(make_job(tuple(range(6))), (1,))
+    gone.fire(LaneEvent.FINISHED)
+    lanes.release(gone)
+    later = lanes.seat(make_job(tuple(range(6))), (2,))
+    assert later.lane_id < first.lane_id
+    assert [chunk.lane_id for chunk in plan(lanes).chunks] == [first.lane_id, later.lane_id]
 
 
 def test_a_lane_decodes_in_the_very_next_plan_without_waiting_for_its_first_token():

@@ -1,7 +1,6 @@
-"""Three ways to wait that asyncio does not have: all or the first error, beside, to the end."""
+"""Ways to wait that asyncio does not have: all or the first error, beside, to the end."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,8 +24,10 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        # Not `await task`: that could not tell the task's cancellation from the caller's.
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
@@ -44,3 +45,10 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
     if cancelled is not None and task.exception() is None:
         raise cancelled
     task.result()
+
+
+async def end_all(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until each has ended; what they raised is not looked at."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from lanehost.rank_group.tasks import all_or_first_error, beside, to_the_end
+from lanehost.tasks import all_or_first_error, beside, end_all, to_the_end
 
 
 async def test_the_first_error_is_raised_as_itself_and_ends_the_others():
@@ -68,3 +68,40 @@ async def test_an_error_of_the_work_is_not_hidden_by_a_cancellation():
     caller.cancel()
     with pytest.raises(KeyError):
         await caller
+
+
+async def test_beside_lets_a_cancel_of_its_caller_through():
+    """`await task` in its end could not tell whose cancel it met, and swallowed the caller's."""
+    reached = []
+
+    async def body():
+        async with beside(asyncio.Event().wait()):
+            pass
+        await asyncio.Event().wait()
+        reached.append("after")
+
+    caller = asyncio.create_task(body())
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(caller, 1)
+    assert reached == []
+
+
+async def test_beside_raises_what_its_work_raised():
+    async def work():
+        raise ValueError("work broke")
+
+    with pytest.raises(ValueError, match="work broke"):
+        async with beside(work()):
+            await asyncio.sleep(0)
+
+
+async def test_end_all_ends_every_task_whatever_it_raised():
+    async def broken():
+        raise ValueError("ignored")
+
+    tasks = [asyncio.create_task(broken()), asyncio.create_task(asyncio.Event().wait())]
+    await asyncio.sleep(0)
+    await end_all(*tasks)
+    assert [task.done() for task in tasks] == [True, True]
