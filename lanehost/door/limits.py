@@ -5,7 +5,8 @@ is bounded by its bytes; what is built of it is bounded by counts.
 """
 
 from lanehost.door.model_card import ModelCard
-from lanehost.errors import DoesNotFit
+from lanehost.engine.stops import MAX_STOP_IDS, MAX_STOP_STRINGS
+from lanehost.errors import DoesNotFit, InvalidRequest
 from lanehost.settings import MAX_MESSAGE_BYTES
 
 MAX_CHAT_MESSAGES = 16_384
@@ -55,3 +56,17 @@ def check_num_messages(num_messages: int, card: ModelCard) -> None:
     if num_messages > limit:
         message = f"chat has {num_messages} messages, limit {limit}"
         raise DoesNotFit(message, have=num_messages, limit=limit)
+
+
+def check_num_stops(*, num_strings: int, num_ids: int) -> None:
+    """Refuse more stop strings or stop ids than a job may have.
+
+    Raises:
+        InvalidRequest: names the field, the count and the limit.
+    """
+    for field, count, limit in (
+        ("stop.strings", num_strings, MAX_STOP_STRINGS),
+        ("stop.token_ids", num_ids, MAX_STOP_IDS),
+    ):
+        if count > limit:
+            raise InvalidRequest(field, f"has {count}, at most {limit} are allowed")

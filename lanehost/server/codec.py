@@ -4,6 +4,9 @@ What is wrong with a message is said here, in the words of the wire: bytes that 
 none, a missing prompt, a role that is not set, a float that is not a number, a field
 that this version does not know. What depends on the model (ids, lengths, ranges) is
 the door's to judge. The decoders leave nothing of a message unread.
+
+Law: counts are judged by `len()` before anything is built of them, since all of this
+runs on the event loop.
 """
 
 import math
@@ -13,6 +16,7 @@ from typing import TypeVar, assert_never
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from lanehost.door.limits import check_num_ids, check_num_messages, check_num_stops
 from lanehost.door.model_card import ModelCard
 from lanehost.errors import InvalidRequest, NotBuilt
 from lanehost.job import (
@@ -46,6 +50,9 @@ _REASONS = {
 }
 
 
+# Naming unknown fields costs a hundred times what finding them does.
+_MAX_NAMED_BYTES = 64 * 1024
+
 _Kind = TypeVar("_Kind", bound=Message)
 
 
@@ -61,8 +68,7 @@ def parse(kind: type[_Kind], wire: bytes) -> _Kind:
         message = kind.FromString(wire)
     except DecodeError:
         raise InvalidRequest(name, f"these {len(wire)} bytes are not such a message") from None
-    unknown = UnknownFieldSet(message)
-    numbers = sorted({unknown[index].field_number for index in range(len(unknown))})
+    numbers = _unknown_numbers(message) if len(wire) <= _MAX_NAMED_BYTES else []
     # Dropping unknown fields of every depth and weighing again is two calls into C;
     # walking a chat of many messages here would not be.
     num_bytes = message.ByteSize()
@@ -74,15 +80,19 @@ def parse(kind: type[_Kind], wire: bytes) -> _Kind:
 
 
 def decode_request(
-    message: pb.GenerateRequest | pb.StreamGenerateRequest, *, timeout_s: float | None
+    message: pb.GenerateRequest | pb.StreamGenerateRequest,
+    *,
+    card: ModelCard,
+    timeout_s: float | None,
 ) -> Request:
     """Read a request.
 
     Raises:
         InvalidRequest: a field is missing or not a number.
+        DoesNotFit: there are more ids or messages than the model can ever take.
     """
     return Request(
-        prompt=_decode_prompt(message),
+        prompt=_decode_prompt(message, card),
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         sampling=_decode_sampling(message.sampling),
         stop=_decode_stop(message.stop),
@@ -91,15 +101,27 @@ def decode_request(
     )
 
 
-def decode_tokenize(message: pb.TokenizeRequest) -> TextPrompt | ChatPrompt:
+def decode_tokenize(message: pb.TokenizeRequest, *, card: ModelCard) -> TextPrompt | ChatPrompt:
     """Read what to tokenize; raises as `decode_request` does."""
     match message.WhichOneof("prompt"):
         case "text":
             return TextPrompt(message.text)
         case "chat":
-            return _decode_chat(message.chat)
+            return _decode_chat(message.chat, card)
         case _:
             raise InvalidRequest("prompt", "is missing: set one of text, chat")
+
+
+def decode_detokenize(message: pb.DetokenizeRequest, *, card: ModelCard) -> tuple[int, ...]:
+    """Read what to detokenize.
+
+    Raises:
+        InvalidRequest: there are more ids than the context holds.
+    """
+    num_ids, limit = len(message.token_ids), card.context_length
+    if num_ids > limit:
+        raise InvalidRequest("token_ids", f"has {num_ids} ids, limit {limit}")
+    return tuple(message.token_ids)
 
 
 def encode_event(event: Accepted | Tokens | Finished) -> pb.StreamGenerateResponse:
@@ -151,19 +173,28 @@ def encode_card(card: ModelCard) -> pb.GetModelResponse:
     )
 
 
-def _decode_prompt(message: pb.GenerateRequest | pb.StreamGenerateRequest) -> Prompt:
+def _unknown_numbers(message: Message) -> list[int]:
+    unknown = UnknownFieldSet(message)
+    return sorted({unknown[index].field_number for index in range(len(unknown))})
+
+
+def _decode_prompt(
+    message: pb.GenerateRequest | pb.StreamGenerateRequest, card: ModelCard
+) -> Prompt:
     match message.WhichOneof("prompt"):
         case "text":
             return TextPrompt(message.text)
         case "token_ids":
+            check_num_ids(len(message.token_ids.ids), card)
             return TokenPrompt(tuple(message.token_ids.ids))
         case "chat":
-            return _decode_chat(message.chat)
+            return _decode_chat(message.chat, card)
         case _:
             raise InvalidRequest("prompt", "is missing: set one of text, token_ids, chat")
 
 
-def _decode_chat(chat: pb.Chat) -> ChatPrompt:
+def _decode_chat(chat: pb.Chat, card: ModelCard) -> ChatPrompt:
+    check_num_messages(len(chat.messages), card)
     if not chat.messages:
         raise InvalidRequest("chat.messages", "is empty, at least 1 is needed")
     return ChatPrompt(
@@ -203,6 +234,7 @@ def _decode_float(message: pb.SamplingParams, name: str) -> float | None:
 
 
 def _decode_stop(message: pb.StopParams) -> StopParams:
+    check_num_stops(num_strings=len(message.strings), num_ids=len(message.token_ids))
     return StopParams(
         strings=tuple(message.strings),
         token_ids=tuple(message.token_ids),

@@ -2,7 +2,9 @@
 
 A message above 64 MiB is refused by gRPC itself with RESOURCE_EXHAUSTED, before
 anything of lanehost sees it; so is a call above `max_concurrent_rpcs`. Neither
-status carries ErrorInfo.
+status carries ErrorInfo. gRPC holds a message until it is whole, so these two numbers,
+multiplied, are the bound on what senders can keep in memory; once whole, a message that
+is longer than the model can need is refused unparsed (door/limits.py).
 """
 
 import errno
@@ -14,14 +16,16 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
 
+from lanehost.addresses import format_address
 from lanehost.door.interface import Door
 from lanehost.errors import StartupFailed
 from lanehost.server.health import SERVICE, Health
-from lanehost.server.servicer import InferenceServicer
+from lanehost.server.servicer import WRITE_TIMEOUT_S, InferenceServicer
 from lanehost.settings import MAX_MESSAGE_BYTES
 from lanehost.v1 import inference_pb2
 
-MAX_CONCURRENT_RPCS = 4096
+# The default of --max-streams, and room for the calls that run no model.
+MAX_CONCURRENT_RPCS = 1024 + 256
 _PING_AFTER_MS = 30_000
 _PING_TIMEOUT_MS = 10_000
 _CLIENT_PING_INTERVAL_MS = 1_000
@@ -47,13 +51,14 @@ def build_grpc_server(
     *,
     reflection: bool,
     max_concurrent_rpcs: int = MAX_CONCURRENT_RPCS,
+    write_timeout_s: float = WRITE_TIMEOUT_S,
 ) -> grpc.aio.Server:
     """Build a server with the services in it; it is neither bound nor started.
 
     Call it inside the event loop that will run the server.
     """
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=max_concurrent_rpcs)
-    _add_servicer(server, InferenceServicer(door))
+    _add_servicer(server, InferenceServicer(door, write_timeout_s=write_timeout_s))
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflection:
         _enable_reflection(server)
@@ -66,7 +71,7 @@ def bind_grpc(server: grpc.aio.Server, host: str, port: int) -> int:
     Raises:
         StartupFailed: the address cannot be had.
     """
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = format_address(host, port)
     _refuse_taken(address, host, port)
     try:
         bound = server.add_insecure_port(address)

@@ -3,20 +3,25 @@
 Laws: an accepted job lives inside `async with stream`, so a client that cancels,
 leaves or runs out of time takes the one path, its exit. Every call ends with a
 status, also when something in here was cancelled that the client did not cancel:
-gRPC would then send nothing, and the client would wait for ever.
+gRPC would then send nothing, and the client would wait for ever. A client that does
+not read ends its job, too: its place is not its own for ever.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from lanehost.cancelling import is_cancelling
+from lanehost.door.events import reply_events
 from lanehost.door.interface import Door, EventStream
+from lanehost.door.limits import check_request_bytes
+from lanehost.errors import Cancelled
 from lanehost.fault import record_fault
-from lanehost.job import Accepted, Failed, Finished, Prefilled, Tokens
+from lanehost.job import Accepted, Finished, Tokens
 from lanehost.server import codec
 from lanehost.server.status import to_status
 from lanehost.v1 import inference_pb2 as pb
@@ -27,6 +32,9 @@ from lanehost.v1 import inference_pb2 as pb
 _REPLY_MARGIN_S = 0.05
 _REPLY_MARGIN_SHARE = 0.01
 _MOST_MARGIN_SHARE = 0.1
+
+# How long one event may wait for a client that does not read.
+WRITE_TIMEOUT_S = 120.0
 
 _In = TypeVar("_In", bound=Message)
 _Out = TypeVar("_Out", bound=Message)
@@ -56,9 +64,10 @@ def _call(
             self: "InferenceServicer", wire: bytes, context: grpc.aio.ServicerContext[_In, _Out]
         ) -> _Return:
             try:
+                check_request_bytes(len(wire), self._door.model_card())
                 return await method(self, codec.parse(kind, wire), context)
             except asyncio.CancelledError as error:
-                if _was_cancelled_by_grpc():
+                if is_cancelling():  # the client left, or the server stops
                     raise
                 status = to_status(record_fault(error))
             except Exception as error:  # noqa: BLE001 - the border: logged; ends this call alone
@@ -70,17 +79,12 @@ def _call(
     return wrap
 
 
-def _was_cancelled_by_grpc() -> bool:
-    """Say whether this call's own task was cancelled: the client left, or the server stops."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 class InferenceServicer:
     """`lanehost.v1.InferenceService` over a door."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, *, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self._door = door
+        self._write_timeout_s = write_timeout_s
 
     @_call(pb.GenerateRequest)
     async def Generate(  # noqa: N802 - the name is the wire's
@@ -89,8 +93,7 @@ class InferenceServicer:
         context: grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse],
     ) -> pb.GenerateResponse:
         """Run a request and return the whole reply."""
-        wanted = codec.decode_request(request, timeout_s=_timeout_s(context.time_remaining()))
-        async with await self._door.submit(wanted) as stream:
+        async with await self._submit(request, context.time_remaining()) as stream:
             return await _collect(stream)
 
     @_call(pb.StreamGenerateRequest)
@@ -104,10 +107,9 @@ class InferenceServicer:
         Writes to the context, and does not yield: a cancelled write then ends the
         job at once, where a generator would be left hanging until it is collected.
         """
-        wanted = codec.decode_request(request, timeout_s=_timeout_s(context.time_remaining()))
-        async with await self._door.submit(wanted) as stream:
-            async for event in _whole(stream):
-                await context.write(codec.encode_event(event))
+        async with await self._submit(request, context.time_remaining()) as stream:
+            async for event in reply_events(stream):
+                await self._write(context, codec.encode_event(event))
 
     @_call(pb.TokenizeRequest)
     async def Tokenize(  # noqa: N802 - the name is the wire's
@@ -117,7 +119,9 @@ class InferenceServicer:
     ) -> pb.TokenizeResponse:
         """Return the ids that Generate would run."""
         del context
-        token_ids = await self._door.tokenize(codec.decode_tokenize(request))
+        token_ids = await self._door.tokenize(
+            codec.decode_tokenize(request, card=self._door.model_card())
+        )
         return pb.TokenizeResponse(token_ids=token_ids)
 
     @_call(pb.DetokenizeRequest)
@@ -128,7 +132,7 @@ class InferenceServicer:
     ) -> pb.DetokenizeResponse:
         """Return the text of the ids."""
         del context
-        token_ids = tuple(request.token_ids)
+        token_ids = codec.decode_detokenize(request, card=self._door.model_card())
         text = await self._door.detokenize(token_ids, keep_special=request.keep_special)
         return pb.DetokenizeResponse(text=text)
 
@@ -142,6 +146,26 @@ class InferenceServicer:
         del request, context
         return codec.encode_card(self._door.model_card())
 
+    async def _submit(
+        self, request: pb.GenerateRequest | pb.StreamGenerateRequest, remaining_s: float | None
+    ) -> EventStream:
+        card, timeout_s = self._door.model_card(), _timeout_s(remaining_s)
+        return await self._door.submit(
+            codec.decode_request(request, card=card, timeout_s=timeout_s)
+        )
+
+    async def _write(
+        self,
+        context: grpc.aio.ServicerContext[pb.StreamGenerateRequest, pb.StreamGenerateResponse],
+        event: pb.StreamGenerateResponse,
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._write_timeout_s):
+                await context.write(event)
+        except TimeoutError:
+            message = f"the client read nothing for {self._write_timeout_s:g} s"
+            raise Cancelled(message) from None
+
 
 def _timeout_s(remaining_s: float | None) -> float | None:
     if remaining_s is None:
@@ -150,27 +174,11 @@ def _timeout_s(remaining_s: float | None) -> float | None:
     return remaining_s - min(margin_s, remaining_s * _MOST_MARGIN_SHARE)
 
 
-async def _whole(stream: EventStream) -> AsyncIterator[Accepted | Tokens | Finished]:
-    """Yield what the wire carries; raise the error of a job that failed."""
-    async for event in stream:
-        match event:
-            case Failed():
-                raise event.error
-            case Prefilled():
-                continue
-            case Accepted() | Tokens():
-                yield event
-            case Finished():  # pragma: no branch - there is no fifth
-                yield event
-                return
-    raise AssertionError(f"{stream.job_id} ended without a last event")
-
-
 async def _collect(stream: EventStream) -> pb.GenerateResponse:
     accepted: Accepted | None = None
     tokens: list[Tokens] = []
     finished: Finished | None = None
-    async for event in _whole(stream):
+    async for event in reply_events(stream):
         match event:
             case Accepted():
                 accepted = event

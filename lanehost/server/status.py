@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from lanehost.door.retry import retry_after_s
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
@@ -42,7 +43,6 @@ from lanehost.fault import record_fault
 DOMAIN = "lanehost"
 # Details travel in HTTP/2 trailers, which peers bound at 8 KiB, and the text is in them thrice.
 MAX_MESSAGE_CHARS = 500
-_RETRY_AFTER_LOSS_S = 1.0
 _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     InvalidRequest: (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"),
     DoesNotFit: (grpc.StatusCode.OUT_OF_RANGE, "DOES_NOT_FIT"),
@@ -82,21 +82,16 @@ def _metadata(error: Exception) -> dict[str, str]:
 
 
 def _details(error: Exception) -> list[Message]:
-    match error:
-        case InvalidRequest():
-            violation = error_details_pb2.BadRequest.FieldViolation(
-                field=error.field, description=error.reason[:MAX_MESSAGE_CHARS]
-            )
-            return [error_details_pb2.BadRequest(field_violations=[violation])]
-        case Overloaded():
-            return [_retry_info(error.retry_after_s)]
-        case RankGroupLost() | Starting() | Draining():
-            return [_retry_info(_RETRY_AFTER_LOSS_S)]
-        case _:
-            return []
+    if isinstance(error, InvalidRequest):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=error.reason[:MAX_MESSAGE_CHARS]
+        )
+        return [error_details_pb2.BadRequest(field_violations=[violation])]
+    seconds = retry_after_s(error)
+    return [] if seconds is None else [_retry_info(seconds)]
 
 
-def _retry_info(retry_after_s: float) -> error_details_pb2.RetryInfo:
+def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     delay = Duration()
-    delay.FromNanoseconds(int(retry_after_s * 1e9))
+    delay.FromNanoseconds(int(seconds * 1e9))
     return error_details_pb2.RetryInfo(retry_delay=delay)

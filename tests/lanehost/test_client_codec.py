@@ -55,7 +55,7 @@ def _finished(reason: FinishReason, matched: str | int | None) -> Finished:
 def _seen_by_the_server(prompt: Prompt, **options) -> Request:
     message = encode_request(pb.GenerateRequest, prompt, options)
     return codec.decode_request(
-        codec.parse(pb.GenerateRequest, message.SerializeToString()), timeout_s=None
+        codec.parse(pb.GenerateRequest, message.SerializeToString()), card=CARD, timeout_s=None
     )
 
 

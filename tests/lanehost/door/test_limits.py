@@ -4,10 +4,11 @@ from lanehost.door.limits import (
     MAX_CHAT_MESSAGES,
     check_num_ids,
     check_num_messages,
+    check_num_stops,
     check_request_bytes,
     max_request_bytes,
 )
-from lanehost.errors import DoesNotFit
+from lanehost.errors import DoesNotFit, InvalidRequest
 from tests.support.cards import make_card
 
 MIB = 1024 * 1024
@@ -48,3 +49,17 @@ def test_more_messages_than_the_context_has_tokens_are_refused(
     with pytest.raises(DoesNotFit, match=f"{limit + 1} messages, limit {limit}") as caught:
         check_num_messages(limit + 1, card)
     assert (caught.value.have, caught.value.limit) == (limit + 1, limit)
+
+
+@pytest.mark.parametrize(
+    ("counts", "field", "said"),
+    [
+        ({"num_strings": 17, "num_ids": 0}, "stop.strings", "has 17, at most 16"),
+        ({"num_strings": 0, "num_ids": 1025}, "stop.token_ids", "has 1025, at most 1024"),
+    ],
+)
+def test_more_stops_than_a_job_may_have_are_named(counts, field: str, said: str) -> None:
+    check_num_stops(num_strings=16, num_ids=1024)
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        check_num_stops(**counts)
+    assert caught.value.field == field

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanehost.errors import InvalidRequest, NotBuilt
+from lanehost.errors import DoesNotFit, InvalidRequest, NotBuilt
 from lanehost.job import (
     Accepted,
     ChatMessage,
@@ -102,29 +102,29 @@ def _write(request: Request) -> pb.GenerateRequest:
 @given(requests)
 def test_a_request_comes_out_as_it_was_written(request: Request) -> None:
     message = codec.parse(pb.GenerateRequest, _write(request).SerializeToString())
-    assert codec.decode_request(message, timeout_s=request.timeout_s) == request
+    assert codec.decode_request(message, timeout_s=request.timeout_s, card=CARD) == request
 
 
 @given(requests)
 def test_a_streamed_request_is_read_as_the_unary_one(request: Request) -> None:
     message = codec.parse(pb.StreamGenerateRequest, _write(request).SerializeToString())
-    assert codec.decode_request(message, timeout_s=request.timeout_s) == request
+    assert codec.decode_request(message, timeout_s=request.timeout_s, card=CARD) == request
 
 
 def test_what_is_absent_is_none() -> None:
-    request = codec.decode_request(pb.GenerateRequest(text=""), timeout_s=None)
+    request = codec.decode_request(pb.GenerateRequest(text=""), timeout_s=None, card=CARD)
     assert request == Request(prompt=TextPrompt(""))
 
 
 def test_a_missing_prompt_is_named() -> None:
     with pytest.raises(InvalidRequest, match="text, token_ids, chat") as caught:
-        codec.decode_request(pb.GenerateRequest(), timeout_s=None)
+        codec.decode_request(pb.GenerateRequest(), timeout_s=None, card=CARD)
     assert caught.value.field == "prompt"
 
 
 def test_a_chat_without_messages_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="at least 1") as caught:
-        codec.decode_request(pb.GenerateRequest(chat=pb.Chat()), timeout_s=None)
+        codec.decode_request(pb.GenerateRequest(chat=pb.Chat()), timeout_s=None, card=CARD)
     assert caught.value.field == "chat.messages"
 
 
@@ -134,7 +134,7 @@ def test_a_role_that_is_not_one_is_named_with_its_place(role: int) -> None:
     chat.messages.add(role=pb.ROLE_USER, content="a")
     chat.messages.add(role=role, content="b")
     with pytest.raises(InvalidRequest, match=f"is {role},") as caught:
-        codec.decode_request(pb.GenerateRequest(chat=chat), timeout_s=None)
+        codec.decode_request(pb.GenerateRequest(chat=chat), timeout_s=None, card=CARD)
     assert caught.value.field == "chat.messages[1].role"
 
 
@@ -143,7 +143,7 @@ def test_a_role_that_is_not_one_is_named_with_its_place(role: int) -> None:
 def test_a_float_that_is_not_a_number_is_named(name: str, value: float) -> None:
     message = pb.GenerateRequest(text="a", sampling=pb.SamplingParams(**{name: value}))
     with pytest.raises(InvalidRequest, match=str(value)) as caught:
-        codec.decode_request(message, timeout_s=None)
+        codec.decode_request(message, timeout_s=None, card=CARD)
     assert caught.value.field == f"sampling.{name}"
 
 
@@ -174,23 +174,23 @@ def test_bytes_that_are_no_message_are_refused(wire: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_refused(wire: bytes) -> None:
     with contextlib.suppress(InvalidRequest, NotBuilt):
-        codec.decode_request(codec.parse(pb.GenerateRequest, wire), timeout_s=None)
+        codec.decode_request(codec.parse(pb.GenerateRequest, wire), timeout_s=None, card=CARD)
 
 
 def test_tokenize_takes_text() -> None:
-    assert codec.decode_tokenize(pb.TokenizeRequest(text="a")) == TextPrompt("a")
+    assert codec.decode_tokenize(pb.TokenizeRequest(text="a"), card=CARD) == TextPrompt("a")
 
 
 def test_tokenize_takes_a_chat() -> None:
     chat = pb.Chat(messages=[pb.ChatMessage(role=pb.ROLE_SYSTEM, content="b")])
-    assert codec.decode_tokenize(pb.TokenizeRequest(chat=chat)) == ChatPrompt(
+    assert codec.decode_tokenize(pb.TokenizeRequest(chat=chat), card=CARD) == ChatPrompt(
         (ChatMessage(role=Role.SYSTEM, content="b"),)
     )
 
 
 def test_tokenize_names_a_missing_prompt() -> None:
     with pytest.raises(InvalidRequest, match=r"^prompt: is missing"):
-        codec.decode_tokenize(pb.TokenizeRequest())
+        codec.decode_tokenize(pb.TokenizeRequest(), card=CARD)
 
 
 def test_accepted_is_written_whole() -> None:
@@ -248,3 +248,68 @@ def test_a_default_that_is_none_is_absent() -> None:
     assert sampling.HasField("temperature")
     assert not sampling.HasField("top_k")
     assert not sampling.HasField("seed")
+
+
+class _OnlyCounted:
+    """A repeated field that may be counted and not read."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self):
+        raise AssertionError("something was built of it")
+
+
+class _Message:
+    """Stands for a message of which only what a test sets may be asked."""
+
+    def __init__(self, **fields: object) -> None:
+        self.__dict__.update(fields)
+
+    def WhichOneof(self, name: str) -> str:  # noqa: N802 - the name is protobuf's
+        return next(iter(self.__dict__))
+
+
+MANY_IDS = _OnlyCounted(30_000_000)
+TOO_MANY = [
+    (
+        codec.decode_request,
+        _Message(token_ids=_Message(ids=MANY_IDS)),
+        "30000000 tokens, limit 128",
+    ),
+    (codec.decode_request, _Message(chat=_Message(messages=MANY_IDS)), "30000000 messages"),
+    (codec.decode_tokenize, _Message(chat=_Message(messages=MANY_IDS)), "30000000 messages"),
+]
+
+
+@pytest.mark.parametrize(("decode", "message", "said"), TOO_MANY)
+def test_too_many_are_refused_by_their_count_before_anything_is_built(
+    decode, message, said
+) -> None:
+    options = {"timeout_s": None} if decode is codec.decode_request else {}
+    with pytest.raises(DoesNotFit, match=said) as caught:
+        decode(message, card=CARD, **options)
+    assert (caught.value.have, caught.value.limit) == (30_000_000, CARD.context_length)
+
+
+def test_too_many_ids_to_detokenize_are_refused_by_their_count() -> None:
+    with pytest.raises(InvalidRequest, match="30000000 ids, limit 128"):
+        codec.decode_detokenize(_Message(token_ids=MANY_IDS), card=CARD)
+
+
+@pytest.mark.parametrize("name", ["strings", "token_ids"])
+def test_too_many_stops_are_refused_by_their_count(name: str) -> None:
+    stop = {"strings": (), "token_ids": (), "ignore_eos": False, name: MANY_IDS}
+    message = pb.GenerateRequest(text="a")
+    with pytest.raises(InvalidRequest, match="has 30000000"):
+        codec._decode_stop(_Message(**stop))
+    assert codec.decode_request(message, timeout_s=None, card=CARD).stop == StopParams()
+
+
+def test_unknown_fields_of_a_long_message_are_refused_without_naming_each() -> None:
+    wire = pb.GenerateRequest(text="a").SerializeToString() + b"\x98\x06\x01" * 100_000
+    with pytest.raises(NotBuilt, match="does not know"):
+        codec.parse(pb.GenerateRequest, wire)

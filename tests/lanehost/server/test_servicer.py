@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import sys
+import time
 
 import grpc
 import pytest
@@ -302,3 +303,65 @@ async def test_a_storm_of_cancels_leaves_no_job_behind() -> None:
         async with asyncio.timeout(WAIT_S):
             for stream in door.streams:
                 await stream.ended.wait()
+
+
+async def _until_taken(served) -> None:
+    """Wait until the server has room for one more call."""
+    while True:
+        try:
+            await served.stub.GetModel(pb.GetModelRequest())
+        except grpc.aio.AioRpcError:
+            await asyncio.sleep(0.01)
+        else:
+            return
+
+
+async def test_a_client_that_never_reads_loses_its_place() -> None:
+    def endless():
+        while True:
+            yield Tokens(token_ids=(1,), text="x" * 10_000)
+
+    door = FakeDoor(events=endless())
+    async with serve(door, write_timeout_s=0.2, max_concurrent_rpcs=1) as served:
+        slow = aiter(served.stub.StreamGenerate(_ask_streamed()))
+        await anext(slow)
+        await asyncio.wait_for(door.streams[0].ended.wait(), WAIT_S)
+        assert door.streams[0].cancelled
+        async with asyncio.timeout(WAIT_S):
+            await _until_taken(served)  # while the first still reads nothing
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await _end(slow)
+    seen = caught.value
+    assert seen.code() is grpc.StatusCode.CANCELLED
+    assert "read nothing for 0.2 s" in seen.details()
+
+
+@pytest.mark.parametrize("method", ["Generate", "StreamGenerate", "Tokenize", "Detokenize"])
+async def test_a_message_that_is_too_long_for_the_model_is_not_parsed(method: str) -> None:
+    door = FakeDoor()
+    async with serve(door) as served:
+        call = served.channel.unary_unary(f"/lanehost.v1.InferenceService/{method}")
+        seen = await _error(call(b"\x0a\x00" * 4 * (1 << 20)))
+    assert (seen.code(), door.requests) == (grpc.StatusCode.OUT_OF_RANGE, [])
+    assert dict(_info(seen).metadata) == {"have": str(8 << 20), "limit": str(6 << 20)}
+
+
+async def test_a_dense_message_holds_the_loop_for_a_moment_only() -> None:
+    gaps = []
+
+    async def tick() -> None:
+        while True:
+            before_s = time.perf_counter()
+            await asyncio.sleep(0.001)
+            gaps.append(time.perf_counter() - before_s)
+
+    wire = pb.GenerateRequest(
+        chat=pb.Chat(messages=[pb.ChatMessage()] * (3 * (1 << 20) - 100))
+    ).SerializeToString()
+    async with serve(FakeDoor()) as served:
+        ticking = asyncio.create_task(tick())
+        call = served.channel.unary_unary("/lanehost.v1.InferenceService/Generate")
+        seen = await _error(call(wire))
+        ticking.cancel()
+    assert "messages, limit 128" in seen.details()
+    assert max(gaps) < 1.0  # generous: a tenth of it here; building the messages took 6 s
