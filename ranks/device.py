@@ -5,10 +5,12 @@ from pathlib import Path
 
 import torch
 
+from ranks.cgroup import core_quota, memory_left
 from ranks.errors import BadDevice
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
 _KIB = 1024
 
 
@@ -34,33 +36,40 @@ def choose_num_threads(asked: int | None, *, world_size: int) -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: of its affinity, and of its control groups' quota."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    quota = core_quota(_membership(), _CGROUPS)
+    # Rounded down: a thread beyond the quota makes all of them wait for the next period.
+    return num_cores if quota is None else max(1, min(num_cores, int(quota)))
 
 
 def free_bytes(device: torch.device, *, world_size: int) -> int:
     """Bytes free for one rank: of its CUDA device, or its equal part of the host's memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return host_free_bytes(meminfo=_MEMINFO, cgroup=_CGROUP) // world_size
+    return host_free_bytes() // world_size
 
 
-def host_free_bytes(*, meminfo: Path, cgroup: Path) -> int:
-    """Bytes that the host, and the control group if it has a limit, can still give.
+def host_free_bytes() -> int:
+    """Bytes that the host, and the control groups of this process, can still give.
 
     A host without /proc tells its physical memory only: half of it counts as free.
-
-    Args:
-        meminfo: The kernel's table of memory, as /proc/meminfo.
-        cgroup: The folder of the control group (version 2).
     """
-    if not meminfo.exists():
+    if not _MEMINFO.exists():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * _KIB
-    limit, used = cgroup / "memory.max", cgroup / "memory.current"
-    if limit.exists() and used.exists() and (maximum := limit.read_text().strip()) != "max":
-        available = min(available, max(0, int(maximum) - int(used.read_text())))
-    return available
+    available = available_bytes(_MEMINFO.read_text())
+    left = memory_left(_membership(), _CGROUPS)
+    return available if left is None else min(available, left)
+
+
+def available_bytes(meminfo: str) -> int:
+    """Bytes that the kernel calls available, in the text of /proc/meminfo."""
+    fields = dict(line.split(":", 1) for line in meminfo.splitlines())
+    return int(fields["MemAvailable"].split()[0]) * _KIB
+
+
+def _membership() -> str:
+    return _MEMBERSHIP.read_text() if _MEMBERSHIP.exists() else ""
