@@ -32,6 +32,7 @@ from lanehost.engine.inbox import (
     StepDone,
     Stop,
 )
+from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.settle import Ending, settle_step
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
@@ -65,6 +66,7 @@ class Engine:
         inbox: Inbox,
         clock: Callable[[], float],
         keeps_prompts: bool,
+        observer: EngineObserver | None = None,
     ) -> None:
         """Begin idle.
 
@@ -74,6 +76,7 @@ class Engine:
             inbox: What others tell the engine.
             clock: Seconds that only rise.
             keeps_prompts: Whether the prompt cache is on.
+            observer: Is told what becomes of each job.
         """
         facts = backend.facts
         self._backend = backend
@@ -81,6 +84,7 @@ class Engine:
         self._line = line
         self._inbox = inbox
         self._clock = clock
+        self._observer = observer or NoObserver()
         self._lanes = LaneTable(facts.num_lanes)
         self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
         self._cache = PromptCache(self._blocks, is_on=keeps_prompts)
@@ -165,6 +169,7 @@ class Engine:
         match command:
             case Arrived(ticket=ticket):
                 self._tickets[ticket.job.job_id] = ticket
+                self._observer.job_arrived(ticket.job)
             case Cancel(job_id=job_id, cause=cause):
                 self._cancel(job_id, cause)
             case StepDone(outcome=outcome):
@@ -189,6 +194,7 @@ class Engine:
             ticket = self._tickets[lane.job.job_id]
             ticket.seated_s = self._clock()
             ticket.num_cached_tokens = lane.num_cached_tokens
+            self._observer.job_seated(ticket.job.job_id, lane.lane_id, lane.num_cached_tokens)
             log.info(
                 "job_started",
                 job_id=lane.job.job_id,
@@ -268,6 +274,7 @@ class Engine:
                 self._in_flight[0].step_id - 1 if self._in_flight else self._last_step_id
             )
             self._release_if_retired(lane, retired_step_id=retired_step_id)
+        self._observer.job_ended(job_id, event, ticket.reply.token_ids)
         ticket.stream.put(event)
         log.info(
             "job_ended",
@@ -314,7 +321,9 @@ class Engine:
         for ticket in self._tickets.values():
             self._line.take(ticket.job.job_id)
             if not ticket.stream.is_ended:
-                ticket.stream.put(Failed(error=error))
+                failed = Failed(error=error)
+                self._observer.job_ended(ticket.job.job_id, failed, ticket.reply.token_ids)
+                ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)
 

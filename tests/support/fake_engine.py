@@ -1,12 +1,14 @@
 """The whole engine over the fake ranks, for tests that run it on a real event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from lanehost.admission.line import Line
+from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox
+from lanehost.engine.observer import EngineObserver
 from lanehost.engine.stream import JobStream
 from lanehost.job import Job, StopParams
 from lanehost.rank_group.facts import GroupFacts
@@ -34,17 +36,20 @@ class EngineRig:
         *,
         is_manual: bool = False,
         keeps_prompts: bool = True,
+        observer: EngineObserver | None = None,
+        wrap: Callable[[Backend], Backend] = lambda ranks: ranks,
     ) -> None:
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
         self.line = Line(LineSettings())
         self.inbox = Inbox()
         self.clock = Clock()
         self.engine = Engine(
-            self.ranks,
+            wrap(self.ranks),
             line=self.line,
             inbox=self.inbox,
             clock=self.clock,
             keeps_prompts=keeps_prompts,
+            observer=observer,
         )
 
     def send(
