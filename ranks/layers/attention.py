@@ -21,6 +21,9 @@ from ranks.step_inputs import AttentionGroup, StepInputs
 from ranks.tiles import pad_count
 
 _VALUE_TILE = 128
+# Scores of queries over positions that are held at once, of all heads of this rank: a
+# chunk of a long context is cut into parts of so many, a part has at least one query.
+MAX_SCORES = 1 << 23
 _MIN_QUERY_ROWS = 4
 
 
@@ -119,18 +122,44 @@ class SelfAttention:
         by_kv_head = queries.view(lanes, -1, num_kv, self._heads.num_heads // num_kv, dim).permute(
             2, 0, 1, 3, 4
         )
-        rows = by_kv_head.reshape(num_kv * lanes, -1, dim)
+        at_once = max(1, MAX_SCORES // (self._heads.num_heads * lanes * group.num_positions))
+        weighted = [
+            self._attend_part(part, unseen, keys, values)
+            for part, unseen in zip(
+                by_kv_head.split(at_once, dim=2), hidden.split(at_once, dim=1), strict=True
+            )
+        ]
+        joined = weighted[0] if len(weighted) == 1 else torch.cat(weighted, dim=2)
+        return joined.permute(1, 2, 0, 3, 4).reshape(queries.shape[0], -1)
+
+    def _attend_part(
+        self,
+        queries: torch.Tensor,
+        hidden: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        """Some queries of each lane of a group.
+
+        Args:
+            queries: [KV heads, lanes, queries, queries per KV head, head_dim].
+            hidden: bool [lanes, queries, positions].
+            keys: [KV heads · lanes, positions, head_dim].
+            values: As the keys.
+
+        Returns:
+            The shape of the queries.
+        """
+        num_kv, lanes = queries.shape[:2]
+        rows = queries.reshape(num_kv * lanes, -1, queries.shape[4])
         num_rows = rows.shape[1]
         rows = functional.pad(rows, (0, 0, 0, pad_count(num_rows, _MIN_QUERY_ROWS) - num_rows))
         scores = torch.baddbmm(
             rows.new_empty(1), rows, keys.transpose(1, 2), beta=0, alpha=self._scale
         )
-        seen = scores.view(num_kv, lanes, -1, group.num_positions)[:, :, :num_rows]
-        seen.unflatten(2, by_kv_head.shape[2:4]).masked_fill_(
-            hidden[None, :, :, None], float("-inf")
-        )
-        weighted = _weigh_values(scores, values)[:, :num_rows]
-        return weighted.view(by_kv_head.shape).permute(1, 2, 0, 3, 4).reshape(queries.shape[0], -1)
+        seen = scores.view(num_kv, lanes, -1, keys.shape[1])[:, :, :num_rows]
+        seen.unflatten(2, queries.shape[2:4]).masked_fill_(hidden[None, :, :, None], float("-inf"))
+        return _weigh_values(scores, values)[:, :num_rows].view(queries.shape)
 
 
 def find_hidden(inputs: StepInputs, window: int | None) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from torch.nn import functional
 
 from ranks.kv_store import KvStore
 from ranks.layers.attention import (
+    MAX_SCORES,
     AttentionHeads,
     AttentionStep,
     SelfAttention,
@@ -14,6 +15,7 @@ from ranks.layers.linear import Linear, RowParallelLinear
 from ranks.layers.rotary import Rotation
 from ranks.shards import NoCollective
 from ranks.step_inputs import LaneRows, build_inputs
+from tests.support.allocations import peak_of_allocations
 
 CPU = torch.device("cpu")
 HEADS = AttentionHeads(num_heads=6, num_kv_heads=3, head_dim=16)
@@ -92,6 +94,28 @@ def test_lanes_of_one_group_do_not_see_each_other():
     found = run(attention, x.flatten(0, 1), lanes, make_store()).view(3, 20, 96)
     for one, other in zip(found, x, strict=True):
         torch.testing.assert_close(one, expected_attention(qkv, other), rtol=1e-4, atol=1e-5)
+
+
+def test_scores_of_a_long_context_are_bounded_and_keep_their_bits():
+    """The chunk is cut into parts there; each query alone is the reference."""
+    _, attention = make_attention()
+    generator = torch.Generator().manual_seed(4)
+    start, count, table = 15_872, 128, list(range(1000))
+    x = torch.randn(count, 32, generator=generator)
+    store = make_store(1000)
+    store._data.normal_(generator=generator)
+    whole = HEADS.num_heads * count * 16_384  # scores of the chunk in one piece
+    assert whole > MAX_SCORES
+
+    with peak_of_allocations() as peak:
+        together = run(attention, x, [lane(0, start, count, table)], store)
+
+    assert 2 * 4 * MAX_SCORES * 0.5 < peak.num_bytes < 2 * 4 * MAX_SCORES + (24 << 20)
+    written = store._data.clone()
+    for at in (0, 1, 63, 64, 84, 85, 86, 127):
+        store._data.copy_(written)
+        alone = run(attention, x[at : at + 1], [lane(0, start + at, 1, table)], store)
+        assert torch.equal(alone[0], together[at])
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
