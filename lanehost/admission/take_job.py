@@ -1,17 +1,19 @@
-"""Take the next job off the line, if a lane and its blocks are free.
+"""Take the next sequence off the line, if a lane and its blocks are free.
 
 Laws: first come, first served; a head that does not fit right now blocks those behind
-it, so nobody overtakes; a job gets all the blocks that it can ever need, or none, so a
-running reply never has to give way for memory. What the prompt cache holds of a prompt
-is shared and not computed again; a prompt whose prefix another lane is computing right
-now waits for that cut, which it would reach no sooner by itself.
+it, so nobody overtakes. A new job gets the blocks of its prompt, and leaves one free for
+each lane that runs: replies grow as they go (`lanehost.lanes.growth`). One that had to
+park gets all that it can ever need, or waits on: so no job is parked over and over.
+What the prompt cache holds of a prompt is shared and not computed again; a prompt whose
+prefix another lane is computing right now waits for that cut, which it would reach no
+sooner by itself.
 """
 
 from lanehost.admission.line import Line
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
-from lanehost.job import Job
 from lanehost.lanes.lane import Lane, LaneState
+from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
 
 
@@ -20,6 +22,9 @@ def take_job(line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
     head = line.head()
     if head is None or lanes.num_free == 0:
         return None
+    if lanes.find(head.job.job_id) is not None:
+        # It has just parked, and a step in flight still writes the lane that it gave up.
+        return None
     cached_ids = _borrow(head, blocks, cache)
     filling = _lane_ahead(head, lanes, blocks, len(cached_ids))
     if filling is not None and cache.is_on:
@@ -27,19 +32,29 @@ def take_job(line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
         if not _adopt(filling, head, blocks, cache):
             return None
         cached_ids = _borrow(head, blocks, cache)
-    num_new = blocks.blocks_for(head.num_tokens) - len(cached_ids)
-    new_ids = blocks.take(num_new) if cache.make_room(num_new) else None
+    num_new, headroom = _blocks_wanted(head, lanes, blocks)
+    num_new -= len(cached_ids)
+    new_ids = blocks.take(num_new) if cache.make_room(num_new + headroom) else None
     if new_ids is None:
         blocks.give_back(cached_ids)
         return None
-    line.take(head.job_id)
+    line.take(head.job.job_id)
     num_cached_tokens = len(cached_ids) * blocks.block_size
     return lanes.seat(head, cached_ids + new_ids, num_cached_tokens=num_cached_tokens)
 
 
-def _borrow(head: Job, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
+def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple[int, int]:
+    """Return the blocks to take, and those to leave free for lanes that grow."""
+    if head.was_parked:
+        return blocks.blocks_for(head.job.num_tokens), 0
+    # With the position of the token that comes after them.
+    needed = min(len(head.token_ids) + 1, head.job.num_tokens)
+    return blocks.blocks_for(needed), sum(lane.is_running for lane in lanes)
+
+
+def _borrow(head: Sequence, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
     """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
-    borrow = cache.borrow(head.scope, head.prompt_ids)
+    borrow = cache.borrow(head.job.scope, head.token_ids)
     if borrow is None:
         return ()
     blocks.share(borrow.block_ids)
@@ -49,7 +64,7 @@ def _borrow(head: Job, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]
 
 
 def _lane_ahead(
-    head: Job, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
 ) -> Lane | None:
     """Return the lane that computes the most of this prompt, if that is more than is kept."""
     ahead = [lane for lane in lanes if lane.state is LaneState.PREFILL]
@@ -59,22 +74,20 @@ def _lane_ahead(
     return best
 
 
-def _adopt(filling: Lane, head: Job, blocks: BlockPool, cache: PromptCache) -> bool:
+def _adopt(filling: Lane, head: Sequence, blocks: BlockPool, cache: PromptCache) -> bool:
     """Keep the shared prefix of a lane that is still filling; False while it is not there yet."""
-    assert filling.job is not None
     num_tokens = _num_shared_blocks(head, filling, blocks) * blocks.block_size
     if filling.num_computed_tokens < num_tokens:
         return False
-    cache.keep(head.scope, filling.job.prompt_ids[:num_tokens], filling.block_ids)
+    cache.keep(head.job.scope, filling.prefill_ids[:num_tokens], filling.block_ids)
     return True
 
 
-def _num_shared_blocks(head: Job, lane: Lane, blocks: BlockPool) -> int:
+def _num_shared_blocks(head: Sequence, lane: Lane, blocks: BlockPool) -> int:
     """Whole blocks that both prompts begin with, leaving the head a token to run."""
-    assert lane.job is not None
-    if lane.job.scope != head.scope:
+    if lane.job.scope != head.job.scope:
         return 0
-    ours, theirs = head.prompt_ids, lane.job.prompt_ids
+    ours, theirs = head.token_ids, lane.prefill_ids
     limit = min(len(ours) - 1, len(theirs))
     num_shared = 0
     while num_shared < limit and ours[num_shared] == theirs[num_shared]:

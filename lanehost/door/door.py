@@ -26,6 +26,7 @@ from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import DeadlinePassed, InvalidRequest, LanehostError, Overloaded
 from lanehost.job import Accepted, ChatPrompt, Job, Request, TextPrompt
+from lanehost.lanes.sequence import Sequence
 from lanehost.settings import LineSettings
 from lanehost.text.model_text import ModelText
 
@@ -183,10 +184,11 @@ class AdmissionDoor:
     def _enter_line(self, job: Job, request: Request) -> JobStream:
         stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
         reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
+        sequence = Sequence(job)
         stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
         stream.when_closed(self._stream_closed)
         try:
-            self._line.join(job)
+            self._line.join(sequence)
         except Overloaded:
             self._num_open_streams -= 1
             raise
@@ -198,7 +200,7 @@ class AdmissionDoor:
         stream.put(
             Accepted(job_id=job.job_id, seed=job.draw.seed, prompt_tokens=len(job.prompt_ids))
         )
-        self._inbox.put(Arrived(Ticket(job=job, reply=reply, stream=stream)))
+        self._inbox.put(Arrived(Ticket(sequence=sequence, reply=reply, stream=stream)))
         return stream
 
     def _cancel(self, cause: CancelCause, job_id: str) -> None:

@@ -45,6 +45,7 @@ from lanehost.errors import (
 )
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished
+from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
@@ -85,13 +86,14 @@ class Engine:
         self._inbox = inbox
         self._clock = clock
         self._observer = observer or NoObserver()
-        self._lanes = LaneTable(facts.num_lanes)
+        self._lanes = LaneTable(facts.num_lanes, block_size=facts.block_size)
         self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
         self._cache = PromptCache(self._blocks, is_on=keeps_prompts)
         self._tickets: dict[str, Ticket] = {}
         self._in_flight: deque[StepPlan] = deque()
         self._last_step_id = 0
         self._is_draining = False
+        self._is_idle = True
         self._is_stopped = False
         self._lost: RankGroupLost | None = None
 
@@ -144,6 +146,7 @@ class Engine:
                 for command in await self._inbox.take_all():
                     self._handle(command)
                 self._turn()
+                self._note_idle()
         finally:
             pump.cancel()
             await asyncio.wait({pump})
@@ -187,24 +190,13 @@ class Engine:
                 assert_never(command)
 
     def _turn(self) -> None:
-        """Admit and plan as far as lanes, blocks and steps in flight allow."""
+        """Admit, grow and plan as far as lanes, blocks and steps in flight allow."""
         rooms = (self._line, self._lanes, self._blocks, self._cache)
         while (lane := take_job(*rooms)) is not None:
-            assert lane.job is not None
-            ticket = self._tickets[lane.job.job_id]
-            ticket.seated_s = self._clock()
-            ticket.num_cached_tokens = lane.num_cached_tokens
-            self._observer.job_seated(ticket.job.job_id, lane.lane_id, lane.num_cached_tokens)
-            log.info(
-                "job_started",
-                job_id=lane.job.job_id,
-                label=lane.job.label or None,
-                lane_id=lane.lane_id,
-                prompt_tokens=len(lane.job.prompt_ids),
-                cached_tokens=lane.num_cached_tokens,
-                queue_s=round(ticket.seated_s - lane.job.arrived_s, 3),
-            )
+            self._note_seated(lane)
         while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
+            while (newest := grow_lanes(self._lanes, self._blocks, self._cache)) is not None:
+                self._park(newest)
             plan = plan_step(
                 self._lanes,
                 step_id=self._last_step_id + 1,
@@ -214,6 +206,32 @@ class Engine:
             if plan is None:
                 break
             self._submit(plan)
+
+    def _note_seated(self, lane: Lane) -> None:
+        ticket = self._tickets[lane.job.job_id]
+        if ticket.seated_s is None:
+            ticket.seated_s = self._clock()
+            ticket.num_cached_tokens = lane.num_cached_tokens
+        self._observer.job_seated(lane.job.job_id, lane.lane_id, lane.num_cached_tokens)
+        log.info(
+            "job_resumed" if ticket.num_parks else "job_started",
+            job_id=lane.job.job_id,
+            label=lane.job.label or None,
+            lane_id=lane.lane_id,
+            prompt_tokens=len(lane.job.prompt_ids),
+            cached_tokens=lane.num_cached_tokens,
+            queue_s=round(ticket.seated_s - lane.job.arrived_s, 3),
+        )
+
+    def _park(self, lane: Lane) -> None:
+        """Take a job off its lane for want of blocks; it goes on later, exactly where it was."""
+        ticket = self._tickets[lane.job.job_id]
+        log.info("job_parked", job_id=lane.job.job_id, lane_id=lane.lane_id)
+        self._keep(lane)
+        ticket.num_parks += 1
+        ticket.sequence.was_parked = True
+        self._vacate(lane)
+        self._line.rejoin(ticket.sequence)
 
     def _submit(self, plan: StepPlan) -> None:
         try:
@@ -265,16 +283,12 @@ class Engine:
         job_id = ticket.job.job_id
         self._line.take(job_id)
         lane = self._lanes.find(job_id)
-        if lane is not None and not _is_corrupt(event):
-            self._keep(lane)
         del self._tickets[job_id]
-        if lane is not None:
-            lane.fire(LaneEvent.FINISHED)
-            retired_step_id = (
-                self._in_flight[0].step_id - 1 if self._in_flight else self._last_step_id
-            )
-            self._release_if_retired(lane, retired_step_id=retired_step_id)
-        self._observer.job_ended(job_id, event, ticket.reply.token_ids)
+        if lane is not None and lane.is_running:
+            if not _is_corrupt(event):
+                self._keep(lane)
+            self._vacate(lane)
+        self._observer.job_ended(job_id, event, ticket.sequence.generated_ids)
         ticket.stream.put(event)
         log.info(
             "job_ended",
@@ -288,21 +302,31 @@ class Engine:
             completion_tokens=ticket.reply.num_tokens,
             lane_id=None if lane is None else lane.lane_id,
         )
-        if not self._tickets:
+
+    def _note_idle(self) -> None:
+        """Log once, when the last job has ended and the last step has retired."""
+        is_idle = not self._tickets and not self._in_flight
+        if is_idle and not self._is_idle:
             log.info(
                 "engine_idle",
                 free_blocks=self._blocks.num_free,
                 kept_blocks=self._cache.num_kept_blocks,
                 num_blocks=self._blocks.num_blocks,
-                draining_lanes=self._lanes.num_lanes - self._lanes.num_free,
             )
+        self._is_idle = is_idle
 
     def _keep(self, lane: Lane) -> None:
         """Keep what a lane has computed, for a prompt that begins alike."""
-        assert lane.job is not None
-        reply = self._tickets[lane.job.job_id].reply
-        computed = (lane.job.prompt_ids + reply.token_ids)[: lane.num_computed_tokens]
+        assert lane.sequence is not None
+        computed = lane.sequence.token_ids[: lane.num_computed_tokens]
         self._cache.keep(lane.job.scope, computed, lane.block_ids)
+
+    def _vacate(self, lane: Lane) -> None:
+        """Let a lane run out: it is free once the steps in flight have retired."""
+        lane.fire(LaneEvent.FINISHED)
+        in_flight = self._in_flight
+        retired_step_id = in_flight[0].step_id - 1 if in_flight else self._last_step_id
+        self._release_if_retired(lane, retired_step_id=retired_step_id)
 
     def _release_if_retired(self, lane: Lane, *, retired_step_id: int) -> None:
         if lane.state is LaneState.DRAINING and lane.last_step_id <= retired_step_id:
@@ -322,7 +346,7 @@ class Engine:
             self._line.take(ticket.job.job_id)
             if not ticket.stream.is_ended:
                 failed = Failed(error=error)
-                self._observer.job_ended(ticket.job.job_id, failed, ticket.reply.token_ids)
+                self._observer.job_ended(ticket.job.job_id, failed, ticket.sequence.generated_ids)
                 ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)

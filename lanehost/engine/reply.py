@@ -35,24 +35,19 @@ class Reply:
         """Begin with no tokens."""
         self._detokenizer = detokenizer
         self._stops = stops
-        self._token_ids: list[int] = []
+        self._num_tokens = 0
 
     def __repr__(self) -> str:
-        return f"<Reply {self.num_tokens} tokens>"
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Every id generated, in order."""
-        return tuple(self._token_ids)
+        return f"<Reply {self._num_tokens} tokens>"
 
     @property
     def num_tokens(self) -> int:
         """Tokens generated, the one that ended the reply included."""
-        return len(self._token_ids)
+        return self._num_tokens
 
     def push(self, token_id: int) -> ReplyStep:
         """Take the next token."""
-        self._token_ids.append(token_id)
+        self._num_tokens += 1
         text = "" if self._stops.is_end_id(token_id) else self._detokenizer.push(token_id)
         verdict = self._stops.push(token_id, text)
         if verdict.reason is None:

@@ -50,12 +50,11 @@ def settle_step(
 
 
 def _open_ticket(lane: Lane, tickets: Mapping[str, Ticket]) -> Ticket | None:
-    if lane.job is None or lane.state is LaneState.DRAINING:
-        return None
-    return tickets[lane.job.job_id]
+    return tickets[lane.job.job_id] if lane.is_running else None
 
 
 def _push_token(ticket: Ticket, token_id: int, *, now_s: float) -> Finished | Failed | None:
+    ticket.sequence.generated_ids.append(token_id)
     try:
         step = ticket.reply.push(token_id)
     except Exception as error:  # noqa: BLE001 - a fault in one reply's text must end that job alone

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lanehost.engine.reply import Reply
 from lanehost.engine.stream import JobStream
 from lanehost.job import Finished, FinishReason, Job, Timing, Usage
+from lanehost.lanes.sequence import Sequence
 
 
 @dataclass(slots=True, kw_only=True)
@@ -15,12 +16,18 @@ class Ticket:
     they happened.
     """
 
-    job: Job
+    sequence: Sequence
     reply: Reply
     stream: JobStream
     seated_s: float | None = None
     first_token_s: float | None = None
     num_cached_tokens: int = 0
+    num_parks: int = 0
+
+    @property
+    def job(self) -> Job:
+        """The job itself."""
+        return self.sequence.job
 
     @property
     def phase(self) -> str:

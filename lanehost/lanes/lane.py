@@ -8,10 +8,11 @@ N+1 is written while step N is in flight. A lane that ends while a later step st
 writes its blocks is DRAINING until that step has retired.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from lanehost.job import Job
+from lanehost.lanes.sequence import Sequence
 
 
 class LaneState(Enum):
@@ -52,36 +53,61 @@ class Lane:
     Attributes:
         lane_id: The number of the seat.
         state: Where it is, by the results that have come back.
-        job: Whose sequence it carries; None when free.
+        sequence: What it carries; None when free.
+        prefill_ids: The tokens that the sequence had when it sat down: they are computed first.
+        max_draws: Tokens that may be drawn in this seat.
         block_ids: Its block table.
+        block_size: Positions in a block.
         num_cached_tokens: Positions that were in the blocks when the job sat down.
         num_computed_tokens: Positions whose KV is there, by the results that have come back.
         num_planned_tokens: Positions that plans so far write.
         num_planned_draws: Tokens that plans so far draw.
         last_step_id: The last step that has rows of this lane; 0 when none has.
         is_announced: The ranks were told of the join.
+        num_announced_blocks: Blocks that the ranks were told of.
         seat_number: Rises with every seating: who sat down first.
     """
 
     lane_id: int
     state: LaneState = LaneState.FREE
-    job: Job | None = None
-    block_ids: tuple[int, ...] = field(default=())
+    sequence: Sequence | None = None
+    prefill_ids: tuple[int, ...] = ()
+    max_draws: int = 0
+    block_ids: tuple[int, ...] = ()
+    block_size: int = 1
     num_cached_tokens: int = 0
     num_computed_tokens: int = 0
     num_planned_tokens: int = 0
     num_planned_draws: int = 0
     last_step_id: int = 0
     is_announced: bool = False
+    num_announced_blocks: int = 0
     seat_number: int = 0
 
     def __repr__(self) -> str:
-        if self.job is None:
+        if self.sequence is None:
             return f"<Lane {self.lane_id} {self.state.name}>"
+        job = self.sequence.job
         return (
-            f"<Lane {self.lane_id} {self.state.name} job {self.job.job_id} "
-            f"{self.num_planned_tokens}/{self.job.num_tokens}>"
+            f"<Lane {self.lane_id} {self.state.name} job {job.job_id} "
+            f"{self.num_planned_tokens}/{job.num_tokens}>"
         )
+
+    @property
+    def job(self) -> Job:
+        """The job whose sequence it carries; there must be one."""
+        assert self.sequence is not None, f"{self!r} carries nothing"
+        return self.sequence.job
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it carries a job that has not ended."""
+        return self.state in (LaneState.PREFILL, LaneState.DECODE)
+
+    @property
+    def num_room_tokens(self) -> int:
+        """Positions that its blocks can hold."""
+        return len(self.block_ids) * self.block_size
 
     def fire(self, event: LaneEvent) -> None:
         """Move along the table, or fail loudly and stay put.
@@ -96,19 +122,19 @@ class Lane:
 
     @property
     def wants_prefill(self) -> bool:
-        """Whether some of the prompt is in no plan yet."""
-        return (
-            self.state is LaneState.PREFILL
-            and self.job is not None
-            and self.num_planned_tokens < len(self.job.prompt_ids)
-        )
+        """Whether some of what it must compute first is in no plan yet."""
+        return self.is_running and self.num_planned_tokens < len(self.prefill_ids)
 
     @property
     def wants_decode(self) -> bool:
-        """Whether the prompt is planned whole, and more tokens may be drawn."""
+        """Whether what comes first is planned whole, and more tokens may be drawn."""
         return (
-            self.state in (LaneState.PREFILL, LaneState.DECODE)
-            and self.job is not None
-            and self.num_planned_tokens >= len(self.job.prompt_ids)
-            and self.num_planned_draws < self.job.max_tokens
+            self.is_running
+            and self.num_planned_tokens >= len(self.prefill_ids)
+            and self.num_planned_draws < self.max_draws
         )
+
+    @property
+    def can_decode(self) -> bool:
+        """Whether it wants to decode, and has room for the next position."""
+        return self.wants_decode and self.num_planned_tokens < self.num_room_tokens

@@ -8,7 +8,6 @@ the order in which their jobs were seated, so none waits for a later one.
 
 from collections.abc import Iterable
 
-from lanehost.job import Job
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
 from ranks.plan import Chunk, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
@@ -18,13 +17,13 @@ def plan_step(
     lanes: LaneTable, *, step_id: int, epoch: int, max_step_tokens: int
 ) -> StepPlan | None:
     """Plan one step, or return None when there is nothing to run and nothing to tell."""
-    decoding = [lane for lane in lanes if lane.wants_decode]
+    decoding = [lane for lane in lanes if lane.can_decode]
     budget = max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
     chunks = _chunks(lanes, budget=budget)
     if not decoding and not chunks and not lanes.pending_leaves:
         return None
-    joining = [lanes[chunk.lane_id] for chunk in chunks if not lanes[chunk.lane_id].is_announced]
+    running = [lanes[chunk.lane_id] for chunk in chunks] + decoding
     rows = [_rows(lanes[chunk.lane_id], len(chunk.token_ids)) for chunk in chunks]
     rows += [_rows(lane, 1) for lane in decoding]
     return StepPlan(
@@ -34,12 +33,17 @@ def plan_step(
         joins=tuple(
             LaneJoin(
                 lane_id=lane.lane_id,
-                draw=_job_of(lane).draw,
+                draw=lane.job.draw,
                 num_cached_tokens=lane.num_cached_tokens,
             )
-            for lane in joining
+            for lane in running
+            if not lane.is_announced
         ),
-        grows=tuple(LaneGrow(lane_id=lane.lane_id, block_ids=lane.block_ids) for lane in joining),
+        grows=tuple(
+            LaneGrow(lane_id=lane.lane_id, block_ids=lane.block_ids[lane.num_announced_blocks :])
+            for lane in running
+            if lane.num_announced_blocks < len(lane.block_ids)
+        ),
         chunks=tuple(chunks),
         decodes=tuple(lane.lane_id for lane in decoding),
         digest=rows_digest(step_id, epoch, rows),
@@ -52,15 +56,14 @@ def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
     for lane in sorted(waiting, key=lambda lane: lane.seat_number):
         if budget == 0:
             break
-        prompt_ids = _job_of(lane).prompt_ids
         start = lane.num_planned_tokens
-        end = min(start + budget, len(prompt_ids))
+        end = min(start + budget, len(lane.prefill_ids))
         chunks.append(
             Chunk(
                 lane_id=lane.lane_id,
                 start=start,
-                token_ids=prompt_ids[start:end],
-                draws=end == len(prompt_ids),
+                token_ids=lane.prefill_ids[start:end],
+                draws=end == len(lane.prefill_ids),
             )
         )
         budget -= end - start
@@ -75,8 +78,3 @@ def _rows(lane: Lane, num_tokens: int) -> ResolvedRows:
         num_blocks=len(lane.block_ids),
         last_block=lane.block_ids[-1],
     )
-
-
-def _job_of(lane: Lane) -> Job:
-    assert lane.job is not None
-    return lane.job

@@ -6,16 +6,22 @@ ranks know is announced as left before its seat is announced to another.
 
 from collections.abc import Iterator
 
-from lanehost.job import Job
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.sequence import Sequence
 from ranks.plan import StepPlan
 
 
 class LaneTable:
     """The seats, numbered from 0."""
 
-    def __init__(self, num_lanes: int) -> None:
-        """Begin with every lane free."""
+    def __init__(self, num_lanes: int, *, block_size: int) -> None:
+        """Begin with every lane free.
+
+        Args:
+            num_lanes: Seats in all.
+            block_size: Positions in a block of KV.
+        """
+        self._block_size = block_size
         self._lanes = [Lane(lane_id=lane_id) for lane_id in range(num_lanes)]
         self._by_job: dict[str, int] = {}
         self._unannounced_leaves: list[int] = []
@@ -54,26 +60,39 @@ class LaneTable:
         lane_id = self._by_job.get(job_id)
         return None if lane_id is None else self._lanes[lane_id]
 
-    def seat(self, job: Job, block_ids: tuple[int, ...], *, num_cached_tokens: int = 0) -> Lane:
-        """Give `job` the free lane with the lowest number; there must be one.
+    def seat(
+        self, sequence: Sequence, block_ids: tuple[int, ...], *, num_cached_tokens: int = 0
+    ) -> Lane:
+        """Give a sequence the free lane with the lowest number; there must be one.
 
         Args:
-            job: Who sits down.
+            sequence: Who sits down; all its tokens so far are computed first.
             block_ids: Its block table.
             num_cached_tokens: Positions whose KV is in the first of these blocks already.
         """
-        assert job.job_id not in self._by_job, f"{job.job_id} sits already"
+        job_id = sequence.job.job_id
+        assert job_id not in self._by_job, f"{job_id} sits already"
         lane = next(lane for lane in self._lanes if lane.state is LaneState.FREE)
-        lane.fire(LaneEvent.SEATED)
-        lane.job = job
-        lane.block_ids = block_ids
-        lane.num_cached_tokens = num_cached_tokens
-        lane.num_computed_tokens = num_cached_tokens
-        lane.num_planned_tokens = num_cached_tokens
         self._num_seated += 1
-        lane.seat_number = self._num_seated
-        self._by_job[job.job_id] = lane.lane_id
+        self._lanes[lane.lane_id] = lane = Lane(
+            lane_id=lane.lane_id,
+            sequence=sequence,
+            prefill_ids=sequence.token_ids,
+            max_draws=sequence.num_left,
+            block_ids=block_ids,
+            block_size=self._block_size,
+            num_cached_tokens=num_cached_tokens,
+            num_computed_tokens=num_cached_tokens,
+            num_planned_tokens=num_cached_tokens,
+            seat_number=self._num_seated,
+        )
+        lane.fire(LaneEvent.SEATED)
+        self._by_job[job_id] = lane.lane_id
         return lane
+
+    def grow(self, lane: Lane, block_ids: tuple[int, ...]) -> None:
+        """Append blocks to a lane's table; the next plan with rows of it tells the ranks."""
+        lane.block_ids += block_ids
 
     def advance(self, plan: StepPlan) -> None:
         """Note what `plan` will have done once it has run."""
@@ -81,6 +100,8 @@ class LaneTable:
             self._unannounced_leaves.remove(lane_id)
         for join in plan.joins:
             self._lanes[join.lane_id].is_announced = True
+        for grow in plan.grows:
+            self._lanes[grow.lane_id].num_announced_blocks += len(grow.block_ids)
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
             lane.num_planned_tokens += len(chunk.token_ids)
@@ -102,17 +123,8 @@ class LaneTable:
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""
         lane.fire(LaneEvent.RELEASED)
-        assert lane.job is not None
         del self._by_job[lane.job.job_id]
-        block_ids = lane.block_ids
         if lane.is_announced:
             self._unannounced_leaves.append(lane.lane_id)
-        lane.job = None
-        lane.block_ids = ()
-        lane.num_cached_tokens = 0
-        lane.num_computed_tokens = 0
-        lane.num_planned_tokens = 0
-        lane.num_planned_draws = 0
-        lane.last_step_id = 0
-        lane.is_announced = False
-        return block_ids
+        self._lanes[lane.lane_id] = Lane(lane_id=lane.lane_id)
+        return lane.block_ids

@@ -104,7 +104,6 @@ def test_after_random_cancels_every_block_is_free_again(client, served: Served):
     assert again.token_ids == solo.token_ids
     idle = served.events("engine_idle")[-1]
     assert idle["free_blocks"] + idle["kept_blocks"] == idle["num_blocks"]
-    assert idle["draining_lanes"] == 0
 
 
 def test_the_master_has_no_torch(served: Served):

@@ -1,6 +1,7 @@
 """Jobs, tickets and streams for tests, made with few words."""
 
 import itertools
+from typing import Any
 
 from lanehost.admission.line import Line
 from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Inbox
@@ -9,6 +10,7 @@ from lanehost.engine.stops import StopRules
 from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
 from lanehost.job import Event, Failed, Finished, Job, StopParams, Tokens
+from lanehost.lanes.sequence import Sequence
 from ranks.plan import Draw
 
 _NUMBERS = itertools.count(1)
@@ -30,6 +32,10 @@ def make_job(
         arrived_s=0.0,
         scope=scope,
     )
+
+
+def make_sequence(prompt_ids: tuple[int, ...] = (1, 2, 3), **values: Any) -> Sequence:
+    return Sequence(make_job(prompt_ids, **values))
 
 
 class WordDetokenizer:
@@ -61,13 +67,15 @@ def make_ticket(
     stream = JobStream(
         job.job_id, on_cancel=lambda job_id: inbox.put(Cancel(job_id, CancelCause.CLIENT))
     )
-    return Ticket(job=job, reply=Reply(detokenizer or WordDetokenizer(), stops), stream=stream)
+    return Ticket(
+        sequence=Sequence(job), reply=Reply(detokenizer or WordDetokenizer(), stops), stream=stream
+    )
 
 
 def arrive(ticket: Ticket, line: Line, inbox: Inbox) -> JobStream:
     """Do what the door does: join the line and tell the engine."""
     line.promise()
-    line.join(ticket.job)
+    line.join(ticket.sequence)
     inbox.put(Arrived(ticket))
     return ticket.stream
 

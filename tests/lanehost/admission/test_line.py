@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lanehost.admission.line import Line
 from lanehost.errors import Overloaded
 from lanehost.settings import LineSettings
-from tests.support.jobs import make_job
+from tests.support.jobs import make_sequence
 
 
 def make_line(*, max_waiting=4, max_waiting_tokens=100):
@@ -19,7 +19,7 @@ def join(line, job):
 
 def test_a_full_line_refuses_at_once_with_the_numbers():
     line = make_line(max_waiting=2)
-    join(line, make_job())
+    join(line, make_sequence())
     line.promise()
     with pytest.raises(Overloaded, match=r"2 requests wait, limit 2") as caught:
         line.promise()
@@ -37,17 +37,17 @@ def test_a_promise_given_up_makes_room():
 
 def test_too_many_waiting_tokens_are_refused_and_leave_no_trace():
     line = make_line(max_waiting_tokens=10)
-    join(line, make_job((1,) * 8))
+    join(line, make_sequence((1,) * 8))
     line.promise()
     with pytest.raises(Overloaded, match=r"11 prompt tokens would wait, limit 10"):
-        line.join(make_job((1,) * 3))
+        line.join(make_sequence((1,) * 3))
     assert (len(line), line.num_tokens) == (1, 8)
     assert repr(line) == "<Line 1 jobs, 0 promised>"
 
 
 def test_a_job_alone_may_pass_the_token_bound():
     line = make_line(max_waiting_tokens=10)
-    join(line, make_job((1,) * 50))
+    join(line, make_sequence((1,) * 50))
     assert len(line) == 1
 
 
@@ -79,8 +79,8 @@ class LineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.promised)
     @rule(num_tokens=st.integers(1, 20))
     def join(self, num_tokens):
-        job = make_job((1,) * num_tokens)
-        waiting_tokens = sum(len(other.prompt_ids) for other in self.waiting)
+        job = make_sequence((1,) * num_tokens)
+        waiting_tokens = sum(len(other.token_ids) for other in self.waiting)
         self.promised -= 1
         try:
             self.line.join(job)
@@ -101,8 +101,14 @@ class LineMachine(RuleBasedStateMachine):
     def take(self, data):
         job = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(job)
-        assert self.line.take(job.job_id) is job
-        assert self.line.take(job.job_id) is None
+        assert self.line.take(job.job.job_id) is job
+        assert self.line.take(job.job.job_id) is None
+
+    @rule(num_tokens=st.integers(1, 20))
+    def rejoin(self, num_tokens):
+        parked = make_sequence((1,) * num_tokens)
+        self.line.rejoin(parked)
+        self.waiting.insert(0, parked)
 
     @invariant()
     def first_come_first_served(self):
@@ -111,7 +117,7 @@ class LineMachine(RuleBasedStateMachine):
     @invariant()
     def counts_are_true(self):
         assert len(self.line) == len(self.waiting)
-        assert self.line.num_tokens == sum(len(job.prompt_ids) for job in self.waiting)
+        assert self.line.num_tokens == sum(len(job.token_ids) for job in self.waiting)
 
 
 TestLine = LineMachine.TestCase

@@ -2,15 +2,16 @@ from lanehost.admission.line import Line
 from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
+from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import LineSettings
-from tests.support.jobs import make_job
+from tests.support.jobs import make_sequence
 
 
 def make_rooms(*, num_lanes=2, num_blocks=4, is_on=True):
     blocks = BlockPool(num_blocks=num_blocks, block_size=4)
     cache = PromptCache(blocks, is_on=is_on)
-    return Line(LineSettings()), LaneTable(num_lanes), blocks, cache
+    return Line(LineSettings()), LaneTable(num_lanes, block_size=4), blocks, cache
 
 
 def join(line, job):
@@ -25,15 +26,15 @@ def test_nobody_waits_nobody_is_seated():
 
 def test_first_come_first_served():
     line, *_ = rooms = make_rooms()
-    first, second = join(line, make_job()), join(line, make_job())
-    assert take_job(*rooms).job is first
-    assert take_job(*rooms).job is second
+    first, second = join(line, make_sequence()), join(line, make_sequence())
+    assert take_job(*rooms).sequence is first
+    assert take_job(*rooms).sequence is second
 
 
 def test_no_free_lane_no_seat():
     line, *_ = rooms = make_rooms(num_lanes=1)
-    join(line, make_job())
-    join(line, make_job())
+    join(line, make_sequence())
+    join(line, make_sequence())
     take_job(*rooms)
     assert take_job(*rooms) is None
     assert len(line) == 1
@@ -41,18 +42,57 @@ def test_no_free_lane_no_seat():
 
 def test_a_head_that_does_not_fit_now_blocks_those_behind_it():
     line, lanes, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=4)
-    join(line, make_job((1,) * 4, max_tokens=4))
-    join(line, make_job((1,) * 8, max_tokens=4))
-    join(line, make_job((1,), max_tokens=1))
+    join(line, make_sequence((1,) * 4, max_tokens=4))
+    join(line, make_sequence((1,) * 8, max_tokens=4))
+    join(line, make_sequence((1,), max_tokens=1))
     take_job(*rooms)
     assert take_job(*rooms) is None
     assert (len(line), lanes.num_free, blocks.num_free) == (2, 2, 2)
 
 
-def test_a_job_gets_all_the_blocks_it_can_ever_need():
+def test_a_new_job_gets_the_blocks_of_its_prompt_and_of_its_first_token():
     line, *_ = rooms = make_rooms()
-    join(line, make_job((1,) * 5, max_tokens=4))
+    join(line, make_sequence((1,) * 4, max_tokens=9))
+    assert len(take_job(*rooms).block_ids) == 2
+
+
+def test_a_job_never_gets_more_blocks_than_it_can_ever_need():
+    line, *_ = rooms = make_rooms()
+    join(line, make_sequence((1,) * 3, max_tokens=1))
+    assert len(take_job(*rooms).block_ids) == 1
+
+
+def test_a_block_is_left_free_for_each_lane_that_runs():
+    line, _, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=4)
+    for _ in range(3):
+        join(line, make_sequence((1,), max_tokens=9))
+    assert take_job(*rooms) is not None
+    assert take_job(*rooms) is not None
+    assert take_job(*rooms) is None
+    assert blocks.num_free == 2
+
+
+def test_a_job_that_had_to_park_gets_all_that_it_can_ever_need_or_waits_on():
+    line, _, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=6)
+    parked = make_sequence((1,) * 4, max_tokens=8)
+    parked.generated_ids += [5, 6]
+    parked.was_parked = True
+    line.rejoin(parked)
+    held = blocks.take(4)
+    assert take_job(*rooms) is None
+    blocks.give_back(held)
     assert len(take_job(*rooms).block_ids) == 3
+
+
+def test_a_job_that_has_just_parked_waits_until_its_old_lane_is_free():
+    line, lanes, _, _ = rooms = make_rooms()
+    sequence = join(line, make_sequence())
+    lane = take_job(*rooms)
+    lane.fire(LaneEvent.FINISHED)
+    line.rejoin(sequence)
+    assert take_job(*rooms) is None
+    lanes.release(lane)
+    assert take_job(*rooms).sequence is sequence
 
 
 PROMPT = tuple(range(10))
@@ -70,7 +110,7 @@ def keep(rooms, token_ids, *, scope=""):
 def test_kept_blocks_are_shared_and_not_computed_again():
     line, _, blocks, _ = rooms = make_rooms(num_blocks=8)
     kept = keep(rooms, PROMPT)
-    join(line, make_job(PROMPT, max_tokens=2))
+    join(line, make_sequence(PROMPT, max_tokens=2))
     lane = take_job(*rooms)
     assert lane.block_ids[:2] == kept[:2]
     assert (lane.num_cached_tokens, lane.num_planned_tokens, lane.num_computed_tokens) == (8, 8, 8)
@@ -80,14 +120,14 @@ def test_kept_blocks_are_shared_and_not_computed_again():
 def test_what_another_scope_kept_is_not_seen():
     line, *_ = rooms = make_rooms(num_blocks=8)
     keep(rooms, PROMPT, scope="theirs")
-    join(line, make_job(PROMPT, max_tokens=2))
+    join(line, make_sequence(PROMPT, max_tokens=2))
     assert take_job(*rooms).num_cached_tokens == 0
 
 
 def test_kept_prefixes_make_room_for_a_job_that_needs_it():
     line, _, _, cache = rooms = make_rooms(num_blocks=4)
     keep(rooms, (7,) * 12)
-    join(line, make_job(PROMPT, max_tokens=6))
+    join(line, make_sequence((*PROMPT, 10, 11), max_tokens=6))
     assert len(take_job(*rooms).block_ids) == 4
     assert cache.num_entries == 0
 
@@ -96,7 +136,7 @@ def test_a_long_entry_never_locks_out_the_job_that_shares_its_beginning():
     """Sharing pins only what is shared: the rest of the entry may go."""
     line, _, blocks, _ = rooms = make_rooms(num_blocks=4)
     keep(rooms, PROMPT[:4] + (7,) * 12)
-    join(line, make_job(PROMPT[:8], max_tokens=8))
+    join(line, make_sequence((*PROMPT, 50, 51, 52, 53, 54), max_tokens=1))
     lane = take_job(*rooms)
     assert lane.num_cached_tokens == 4
     assert (len(lane.block_ids), blocks.num_free) == (4, 0)
@@ -104,18 +144,18 @@ def test_a_long_entry_never_locks_out_the_job_that_shares_its_beginning():
 
 def test_a_head_that_must_wait_on_holds_nothing():
     line, _, blocks, cache = rooms = make_rooms(num_lanes=2, num_blocks=6)
-    join(line, make_job((9,) * 9, max_tokens=3))
+    join(line, make_sequence((9,) * 9, max_tokens=3))
     take_job(*rooms)
     keep(rooms, PROMPT[:4])
-    join(line, make_job(PROMPT, max_tokens=6))
+    join(line, make_sequence(PROMPT, max_tokens=6))
     assert take_job(*rooms) is None
     assert (blocks.num_free, cache.num_kept_blocks) == (2, 1)
 
 
 def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
     line, lanes, *_ = rooms = make_rooms(num_blocks=16)
-    join(line, make_job(PROMPT, max_tokens=2))
-    join(line, make_job((*PROMPT[:9], 77, 78), max_tokens=2))
+    join(line, make_sequence(PROMPT, max_tokens=2))
+    join(line, make_sequence((*PROMPT[:9], 77, 78), max_tokens=2))
     filling = take_job(*rooms)
     assert take_job(*rooms) is None
     filling.num_computed_tokens = 8
@@ -127,8 +167,8 @@ def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
 
 def test_a_prompt_of_another_scope_waits_for_nobody():
     line, *_ = rooms = make_rooms(num_blocks=16)
-    join(line, make_job(PROMPT, max_tokens=2))
-    join(line, make_job(PROMPT, max_tokens=2, scope="other"))
+    join(line, make_sequence(PROMPT, max_tokens=2))
+    join(line, make_sequence(PROMPT, max_tokens=2, scope="other"))
     take_job(*rooms)
     assert take_job(*rooms).num_cached_tokens == 0
 
@@ -136,6 +176,6 @@ def test_a_prompt_of_another_scope_waits_for_nobody():
 def test_without_the_cache_nobody_waits_and_nothing_is_shared():
     line, _, blocks, cache = rooms = make_rooms(num_blocks=16, is_on=False)
     for _ in range(2):
-        join(line, make_job(PROMPT, max_tokens=2))
+        join(line, make_sequence(PROMPT, max_tokens=2))
         assert take_job(*rooms).num_cached_tokens == 0
     assert (blocks.num_free, cache.num_entries) == (10, 0)

@@ -66,7 +66,7 @@ async def test_an_accepted_request_stands_in_the_line_and_the_engine_is_told():
     (ticket,) = await rig.arrived()
     assert ticket.job.prompt_ids == (1, 2, 3)
     assert (ticket.job.max_tokens, ticket.job.label) == (5, "mine")
-    assert rig.line.head() is ticket.job
+    assert rig.line.head() is ticket.sequence
     assert ticket.stream is stream
 
 

@@ -340,62 +340,6 @@ async def test_an_engine_that_is_cancelled_leaves_no_stream_open():
     assert isinstance(ending([event async for event in stream]).error, Draining)
 
 
-async def test_a_prompt_that_begins_alike_is_not_computed_again_and_gives_the_same_reply():
-    rig = EngineRig(fake_facts(num_blocks=64))
-    system = tuple(range(1, 41))
-    jobs = [make_job((*system, n, n), max_tokens=5) for n in range(12)]
-    async with rig.running():
-        replies = await asyncio.gather(*(read_all(rig.send(job)) for job in jobs))
-    assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
-    cached = [ending(events).usage.cached_tokens for events in replies]
-    assert cached == [0] + [40] * 11
-    assert replies[1][0].cached_tokens == 40
-    computed = sum(len(c.token_ids) for plan in rig.ranks.plans for c in plan.chunks)
-    assert computed == 42 + 11 * 2
-
-
-async def test_the_next_turn_of_a_chat_finds_prompt_and_reply():
-    rig = EngineRig(fake_facts(num_blocks=64))
-    first = make_job(tuple(range(1, 13)), max_tokens=9)
-    async with rig.running():
-        said = token_ids(await read_all(rig.send(first)))
-        second = make_job((*first.prompt_ids, *said, 77, 78), max_tokens=4)
-        events = await read_all(rig.send(second))
-    assert token_ids(events) == solo(second)
-    assert ending(events).usage.cached_tokens == 20
-
-
-async def test_what_a_cancelled_prompt_had_computed_is_kept():
-    rig = EngineRig(fake_facts(num_blocks=64), is_manual=True)
-    async with asyncio.TaskGroup() as tasks:
-        run = tasks.create_task(rig.engine.run())
-        stream = rig.send(make_job(tuple(range(60))))
-        await settle_loop()
-        rig.ranks.let_step_back()
-        await settle_loop()
-        stream.cancel()
-        await settle_loop()
-        assert rig.engine.cache.num_kept_blocks == 4
-        run.cancel()
-
-
-async def test_the_state_of_a_corrupt_reply_is_not_kept():
-    rig = EngineRig(fake_facts(num_blocks=64))
-    rig.ranks.nan_seed = 13
-    async with rig.running():
-        await read_all(rig.send(make_job(tuple(range(12)), draw=Draw(seed=13))))
-        assert rig.engine.cache.num_entries == 0
-
-
-async def test_without_the_prompt_cache_every_prompt_is_computed():
-    rig = EngineRig(fake_facts(num_blocks=64), keeps_prompts=False)
-    jobs = [make_job(tuple(range(12)), max_tokens=3) for _ in range(2)]
-    async with rig.running():
-        for job in jobs:
-            assert ending(await read_all(rig.send(job))).usage.cached_tokens == 0
-    assert rig.engine.blocks.num_free == 64
-
-
 async def run_schedule(seed, num_jobs):
     """Random arrivals, cancels, deadlines and stops against one engine."""
     rng = random.Random(seed)

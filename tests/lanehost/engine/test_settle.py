@@ -9,8 +9,8 @@ from tests.support.jobs import make_job, make_ticket
 
 
 def seat(lanes, job):
-    lane = lanes.seat(job, (0,))
     ticket = make_ticket(job, Inbox())
+    lane = lanes.seat(ticket.sequence, (0,))
     ticket.seated_s = 1.0
     return lane, ticket
 
@@ -22,7 +22,7 @@ def settle(lanes, tickets, drawn, failures=None):
 
 
 def test_the_first_token_moves_the_lane_to_decode_and_says_prefilled():
-    lanes = LaneTable(1)
+    lanes = LaneTable(1, block_size=4)
     lane, ticket = seat(lanes, make_job(max_tokens=2))
     assert settle(lanes, [ticket], {0: 7}) == []
     assert lane.state is LaneState.DECODE
@@ -31,7 +31,7 @@ def test_the_first_token_moves_the_lane_to_decode_and_says_prefilled():
 
 
 def test_the_last_token_is_an_ending():
-    lanes = LaneTable(1)
+    lanes = LaneTable(1, block_size=4)
     _, ticket = seat(lanes, make_job(max_tokens=1, job_id="j"))
     (ending,) = settle(lanes, [ticket], {0: 7})
     assert ending.job_id == "j"
@@ -40,7 +40,7 @@ def test_the_last_token_is_an_ending():
 
 
 def test_a_token_for_a_draining_or_empty_lane_is_thrown_away():
-    lanes = LaneTable(2)
+    lanes = LaneTable(2, block_size=4)
     lane, ticket = seat(lanes, make_job())
     lane.fire(LaneEvent.FINISHED)
     assert settle(lanes, [], {0: 7, 1: 9}) == []
@@ -48,7 +48,7 @@ def test_a_token_for_a_draining_or_empty_lane_is_thrown_away():
 
 
 def test_a_fault_ends_its_lane_alone_and_gives_no_token():
-    lanes = LaneTable(2)
+    lanes = LaneTable(2, block_size=4)
     _, bad = seat(lanes, make_job(job_id="bad"))
     _, good = seat(lanes, make_job(job_id="good"))
     (ending,) = settle(lanes, [bad, good], {0: 0, 1: 9}, {0: LaneFault.NAN})
@@ -58,7 +58,7 @@ def test_a_fault_ends_its_lane_alone_and_gives_no_token():
 
 
 def test_a_fault_of_a_job_that_has_ended_harms_nobody():
-    lanes = LaneTable(1)
+    lanes = LaneTable(1, block_size=4)
     lane, _ = seat(lanes, make_job())
     lane.fire(LaneEvent.FINISHED)
     assert settle(lanes, [], {0: 0}, {0: LaneFault.NAN}) == []

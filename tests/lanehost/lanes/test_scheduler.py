@@ -5,7 +5,7 @@ from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from ranks.plan import ResolvedRows, rows_digest
-from tests.support.jobs import make_job
+from tests.support.jobs import make_sequence
 
 
 def plan(lanes, *, budget=8, step_id=1):
@@ -19,12 +19,12 @@ def advance(lanes, **kwargs):
 
 
 def test_nothing_to_do_is_no_plan():
-    assert plan(LaneTable(2)) is None
+    assert plan(LaneTable(2, block_size=4)) is None
 
 
 def test_a_prompt_longer_than_the_budget_is_cut_into_chunks():
-    lanes = LaneTable(1)
-    lanes.seat(make_job(tuple(range(20))), (0,))
+    lanes = LaneTable(1, block_size=4)
+    lanes.seat(make_sequence(tuple(range(20))), (0,))
     steps = [advance(lanes, step_id=n) for n in (1, 2, 3)]
     assert [(s.chunks[0].start, len(s.chunks[0].token_ids)) for s in steps] == [
         (0, 8),
@@ -35,19 +35,19 @@ def test_a_prompt_longer_than_the_budget_is_cut_into_chunks():
 
 
 def test_decode_lanes_come_first_so_a_long_prompt_cannot_stall_a_stream():
-    lanes = LaneTable(2)
-    lanes.seat(make_job((1, 2)), (0,))
+    lanes = LaneTable(2, block_size=4)
+    lanes.seat(make_sequence((1, 2)), (0,))
     advance(lanes)
-    lanes.seat(make_job(tuple(range(100))), (1,))
+    lanes.seat(make_sequence(tuple(range(100))), (1,))
     step = advance(lanes, step_id=2)
     assert step.decodes == (0,)
     assert len(step.chunks[0].token_ids) == 7
 
 
 def test_prompts_fill_up_in_the_order_of_seating():
-    lanes = LaneTable(3)
-    first = lanes.seat(make_job(tuple(range(6))), (0,))
-    second = lanes.seat(make_job(tuple(range(6))), (1,))
+    lanes = LaneTable(3, block_size=4)
+    first = lanes.seat(make_sequence(tuple(range(6))), (0,))
+    second = lanes.seat(make_sequence(tuple(range(6))), (1,))
     step = plan(lanes)
     assert [(c.lane_id, len(c.token_ids)) for c in step.chunks] == [
         (first.lane_id, 6),
@@ -56,25 +56,36 @@ def test_prompts_fill_up_in_the_order_of_seating():
 
 
 def test_who_sat_down_first_is_first_whatever_the_number_of_the_seat():
-    lanes = LaneTable(2)
-    gone, first = lanes.seat(make_job((1,)), (0,)), lanes.seat(make_job(tuple(range(6))), (1,))
+    lanes = LaneTable(2, block_size=4)
+    gone, first = (
+        lanes.seat(make_sequence((1,)), (0,)),
+        lanes.seat(make_sequence(tuple(range(6))), (1,)),
+    )
     gone.fire(LaneEvent.FINISHED)
     lanes.release(gone)
-    later = lanes.seat(make_job(tuple(range(6))), (2,))
+    later = lanes.seat(make_sequence(tuple(range(6))), (2,))
     assert later.lane_id < first.lane_id
     assert [chunk.lane_id for chunk in plan(lanes).chunks] == [first.lane_id, later.lane_id]
 
 
 def test_a_lane_decodes_in_the_very_next_plan_without_waiting_for_its_first_token():
-    lanes = LaneTable(1)
-    lanes.seat(make_job((1, 2)), (0,))
+    lanes = LaneTable(1, block_size=4)
+    lanes.seat(make_sequence((1, 2)), (0,))
     assert advance(lanes).chunks[0].draws
     assert advance(lanes, step_id=2).decodes == (0,)
 
 
+def test_a_lane_that_has_no_block_for_its_next_position_is_left_out():
+    lanes = LaneTable(2, block_size=4)
+    lanes.seat(make_sequence((1, 2, 3, 4), max_tokens=3), (0,))
+    lanes.seat(make_sequence((1,), max_tokens=3), (1,))
+    advance(lanes)
+    assert plan(lanes, step_id=2).decodes == (1,)
+
+
 def test_a_job_is_planned_for_exactly_its_most_tokens():
-    lanes = LaneTable(1)
-    lanes.seat(make_job((1, 2), max_tokens=3), (0,))
+    lanes = LaneTable(1, block_size=4)
+    lanes.seat(make_sequence((1, 2), max_tokens=3), (0, 1))
     steps = []
     while (step := plan(lanes, step_id=len(steps) + 1)) is not None:
         lanes.advance(step)
@@ -84,8 +95,8 @@ def test_a_job_is_planned_for_exactly_its_most_tokens():
 
 
 def test_the_digest_covers_the_rows_as_the_master_resolves_them():
-    lanes = LaneTable(2)
-    lanes.seat(make_job((1, 2)), (4, 9))
+    lanes = LaneTable(2, block_size=4)
+    lanes.seat(make_sequence((1, 2)), (4, 9))
     row = ResolvedRows(lane_id=0, start=0, num_tokens=2, num_blocks=2, last_block=9)
     assert plan(lanes).digest == rows_digest(1, 1, [row])
 
@@ -95,9 +106,9 @@ def test_the_digest_covers_the_rows_as_the_master_resolves_them():
     st.integers(6, 40),
 )
 def test_every_plan_keeps_its_budget_and_every_prompt_is_planned_once(jobs, budget):
-    lanes = LaneTable(6)
+    lanes = LaneTable(6, block_size=4)
     for number, (num_prompt, max_tokens) in enumerate(jobs):
-        lanes.seat(make_job(tuple(range(num_prompt)), max_tokens=max_tokens), (number,))
+        lanes.seat(make_sequence(tuple(range(num_prompt)), max_tokens=max_tokens), (number,) * 9)
     prompts = {lane_id: [] for lane_id in range(len(jobs))}
     step_id = 0
     while (step := plan(lanes, budget=budget, step_id=step_id + 1)) is not None:

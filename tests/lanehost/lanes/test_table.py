@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lanehost.lanes.lane import IllegalLaneEvent, LaneEvent, LaneState
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
-from tests.support.jobs import make_job
+from tests.support.jobs import make_sequence
 
 BUDGET = 8
 
@@ -15,30 +15,30 @@ def plan(lanes, step_id=1):
 
 
 def test_the_free_lane_with_the_lowest_number_is_seated():
-    lanes = LaneTable(3)
-    assert [lanes.seat(make_job(), (n,)).lane_id for n in range(3)] == [0, 1, 2]
+    lanes = LaneTable(3, block_size=4)
+    assert [lanes.seat(make_sequence(), (n,)).lane_id for n in range(3)] == [0, 1, 2]
     assert lanes.num_free == 0
 
 
 def test_a_job_cannot_sit_twice():
-    lanes = LaneTable(2)
-    job = make_job()
-    lanes.seat(job, (0,))
+    lanes = LaneTable(2, block_size=4)
+    sequence = make_sequence()
+    lanes.seat(sequence, (0,))
     with pytest.raises(AssertionError, match="sits already"):
-        lanes.seat(job, (1,))
+        lanes.seat(sequence, (1,))
 
 
 def test_only_a_draining_lane_is_released():
-    lanes = LaneTable(1)
-    lane = lanes.seat(make_job(), (0,))
+    lanes = LaneTable(1, block_size=4)
+    lane = lanes.seat(make_sequence(), (0,))
     with pytest.raises(IllegalLaneEvent):
         lanes.release(lane)
     assert lane.state is LaneState.PREFILL
 
 
 def test_a_lane_that_the_ranks_know_is_announced_as_left():
-    lanes = LaneTable(1)
-    lane = lanes.seat(make_job(), (5,))
+    lanes = LaneTable(1, block_size=4)
+    lane = lanes.seat(make_sequence(), (5,))
     lanes.advance(plan(lanes))
     lane.fire(LaneEvent.FINISHED)
     assert lanes.release(lane) == (5,)
@@ -48,8 +48,8 @@ def test_a_lane_that_the_ranks_know_is_announced_as_left():
 
 
 def test_a_lane_that_the_ranks_never_saw_is_not_announced_as_left():
-    lanes = LaneTable(1)
-    lane = lanes.seat(make_job(), (5,))
+    lanes = LaneTable(1, block_size=4)
+    lane = lanes.seat(make_sequence(), (5,))
     lane.fire(LaneEvent.FINISHED)
     lanes.release(lane)
     assert lanes.pending_leaves == ()
@@ -57,29 +57,49 @@ def test_a_lane_that_the_ranks_never_saw_is_not_announced_as_left():
 
 
 def test_a_lane_left_and_taken_again_is_left_before_it_is_joined():
-    lanes = LaneTable(1)
-    lane = lanes.seat(make_job(), (5,))
+    lanes = LaneTable(1, block_size=4)
+    lane = lanes.seat(make_sequence(), (5,))
     lanes.advance(plan(lanes))
     lane.fire(LaneEvent.FINISHED)
     lanes.release(lane)
-    lanes.seat(make_job(), (6,))
+    lanes.seat(make_sequence(), (6,))
     step = plan(lanes, 2)
     assert step.leaves == (0,)
     assert [join.lane_id for join in step.joins] == [0]
 
 
 def test_find_knows_who_sits_where():
-    lanes = LaneTable(2)
-    job = make_job()
-    assert lanes.find(job.job_id) is None
-    assert lanes.find(job.job_id) is None
-    lane = lanes.seat(job, ())
-    assert lanes.find(job.job_id) is lane
+    lanes = LaneTable(2, block_size=4)
+    sequence = make_sequence()
+    assert lanes.find(sequence.job.job_id) is None
+    lane = lanes.seat(sequence, ())
+    assert lanes.find(sequence.job.job_id) is lane
     assert lanes[lane.lane_id] is lane
 
 
+def test_a_sequence_that_sits_down_again_computes_all_its_tokens_and_draws_only_what_is_left():
+    lanes = LaneTable(1, block_size=4)
+    sequence = make_sequence((1, 2, 3), max_tokens=5)
+    sequence.generated_ids += [8, 9]
+    lane = lanes.seat(sequence, (0, 1))
+    sequence.generated_ids.append(7)
+    assert (lane.prefill_ids, lane.max_draws) == ((1, 2, 3, 8, 9), 3)
+
+
+def test_blocks_that_a_lane_grows_by_are_announced_once():
+    lanes = LaneTable(1, block_size=4)
+    lane = lanes.seat(make_sequence((1, 2, 3), max_tokens=9), (5,))
+    lanes.advance(plan(lanes))
+    lanes.grow(lane, (6,))
+    lanes.grow(lane, (7,))
+    step = plan(lanes, 2)
+    assert [(grow.lane_id, grow.block_ids) for grow in step.grows] == [(0, (6, 7))]
+    lanes.advance(step)
+    assert plan(lanes, 3).grows == ()
+
+
 def test_repr_counts_the_states():
-    assert repr(LaneTable(2)) == "<LaneTable FREE=2 PREFILL=0 DECODE=0 DRAINING=0>"
+    assert repr(LaneTable(2, block_size=4)) == "<LaneTable FREE=2 PREFILL=0 DECODE=0 DRAINING=0>"
 
 
 class LaneTableMachine(RuleBasedStateMachine):
@@ -87,7 +107,7 @@ class LaneTableMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.lanes = LaneTable(4)
+        self.lanes = LaneTable(4, block_size=4)
         self.known_to_ranks: set[int] = set()
         self.in_flight: list = []
         self.step_id = 0
@@ -95,7 +115,8 @@ class LaneTableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.lanes.num_free)
     @rule(num_prompt=st.integers(1, 20), max_tokens=st.integers(1, 5))
     def seat(self, num_prompt, max_tokens):
-        self.lanes.seat(make_job(tuple(range(num_prompt)), max_tokens=max_tokens), (0,))
+        blocks = (0,) * 7
+        self.lanes.seat(make_sequence(tuple(range(num_prompt)), max_tokens=max_tokens), blocks)
 
     @rule()
     def plan(self):
