@@ -7,13 +7,14 @@ log says the same.
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lanehost.door.model_card import ModelCard
 from lanehost.rank_group.facts import LoadPhase, LoadState
+from ranks.log_sink import LogSink
 
 _WORDS = {
     LoadPhase.STARTING: "starting ranks",
@@ -34,14 +35,14 @@ class Addresses:
 class StartupConsole:
     """Shows the start; used as a block around it."""
 
-    def __init__(self, *, out: IO[str], err: IO[str]) -> None:
+    def __init__(self, *, out: TextIO, err: TextIO) -> None:
         """Show nothing yet.
 
         Args:
             out: Gets the line with the addresses.
             err: Gets the progress bar, if it is a terminal.
         """
-        self._out = out
+        self._out = LogSink(out)
         console = Console(file=err)
         self._progress = Progress(
             TextColumn("lanehost"),

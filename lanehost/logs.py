@@ -6,8 +6,11 @@ a field, nor is the message of an error that is not ours: foreign code may quote
 
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+from ranks.log_sink import LogSink
 
 
 def set_up_logs(*, is_json: bool) -> None:
@@ -27,6 +30,6 @@ def set_up_logs(*, is_json: bool) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", LogSink(sys.stderr))),
         cache_logger_on_first_use=False,
     )

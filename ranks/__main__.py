@@ -5,10 +5,12 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO, cast
 
 import structlog
 
 from ranks.guard import stand_guard
+from ranks.log_sink import LogSink
 from ranks.settings import RankSettings
 from ranks.wire.messages import TOKEN_VARIABLE
 
@@ -78,7 +80,7 @@ def log_to_stderr(rank: int, *, is_json: bool) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", LogSink(sys.stderr))),
         wrapper_class=structlog.make_filtering_bound_logger("info"),
     )
 

@@ -1,12 +1,15 @@
 """Every way out: signals and kills in every phase leave no rank and no taken port."""
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from lanehost import Client, ClientError
-from tests.support.served import all_gone, serving, starting
+from tests.support.served import READY_LINE, all_gone, serving, starting
 
 pytestmark = [pytest.mark.model, pytest.mark.ranks, pytest.mark.timeout(120)]
 GONE_WITHIN_S = 2.0
@@ -134,3 +137,19 @@ def test_a_killed_rank_ends_open_streams_with_unavailable_and_the_server_with_3(
         assert "ServerUnavailable" in type(caught.value).__name__
         assert served.process.wait(10) == 3
         assert all_gone(ranks, within_s=GONE_WITHIN_S)
+
+
+def test_a_log_that_nobody_reads_any_more_costs_no_reply(tmp_path):
+    """As `lanehost serve 2>&1 | tee` once tee has gone: lines are lost, and nothing else."""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "lanehost", "serve", "--port", "0", "--http-port", "off"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, text=True) as process:
+        os.close(writer)
+        assert process.stdout is not None
+        address = READY_LINE.search(process.stdout.readline())["grpc"]
+        os.close(reader)
+        with Client(address) as client:
+            replies = [client.generate(prompt="Once", max_tokens=8) for _ in range(2)]
+        assert replies[0].token_ids == replies[1].token_ids
+        process.terminate()
+        assert process.wait(20) == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-READY_LINE = re.compile(r"gRPC (?P<grpc>\S+:\d+).*HTTP http://(?P<http>\S+:\d+)")
+READY_LINE = re.compile(r"gRPC (?P<grpc>[^\s,]+:\d+)(?:, HTTP http://(?P<http>[^\s,]+:\d+))?")
 START_TIMEOUT_S = 60.0
 
 
