@@ -22,6 +22,9 @@ log = structlog.get_logger()
 
 LEADER = 0
 _LOOPBACK = "127.0.0.1"
+# NCCL allocates its channels when it connects, after the pool was chosen. Not measured
+# here: a generous guess for two ranks of one machine.
+_NCCL_BYTES = 1 << 30
 
 
 class Group(Collective, Protocol):
@@ -44,6 +47,11 @@ def collective_name(device: torch.device, world_size: int) -> str:
     if world_size == 1:
         return "none"
     return "nccl" if device.type == "cuda" else "gloo"
+
+
+def collective_bytes(device: torch.device, world_size: int) -> int:
+    """Bytes that the collective takes on the device for its own buffers."""
+    return _NCCL_BYTES if collective_name(device, world_size) == "nccl" else 0
 
 
 def form_group(

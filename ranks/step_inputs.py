@@ -18,7 +18,7 @@ EMPTY_BLOCK = 0
 # Queries of a prompt that attend together; more would spill their scores out of the cache.
 _MAX_QUERIES = 128
 # Gathered positions of a group; more would spill its keys and values.
-_MAX_GROUP_POSITIONS = 8_192
+MAX_GROUP_POSITIONS = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def _pad_positions(count: int, block_size: int) -> int:
 
 
 def _split_group(tiles: list[_QueryTile], num_positions: int) -> list[list[_QueryTile]]:
-    at_once = max(1, _MAX_GROUP_POSITIONS // num_positions)
+    at_once = max(1, MAX_GROUP_POSITIONS // num_positions)
     return [tiles[begin : begin + at_once] for begin in range(0, len(tiles), at_once)]
 
 

@@ -12,8 +12,9 @@ from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
 from ranks.lane_table import Limits
 from ranks.models.registry import CausalLM, choose_dtype, load_model, open_checkpoint
+from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
-from ranks.process_group import Group, collective_name, form_group
+from ranks.process_group import Group, collective_bytes, collective_name, form_group
 from ranks.session import OnProgress
 from ranks.settings import RankSettings
 from ranks.shards import cut_shards
@@ -45,6 +46,9 @@ class ModelWorker:
         device = choose_device(order.device, rank=rank, world_size=world_size)
         num_threads = choose_num_threads(order.num_threads, world_size=world_size)
         torch.set_num_threads(num_threads)
+        if device.type == "cuda":
+            # What names no device (NCCL, torch's own buffers) must not land on the first one.
+            torch.cuda.set_device(device)
         checkpoint = open_checkpoint(Path(order.model_path))
         config = checkpoint.config
         self._model = load_model(
@@ -54,6 +58,7 @@ class ModelWorker:
             dtype=choose_dtype(order.dtype, device),
             on_progress=on_progress,
         )
+        limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
         log.info("model_loaded", geometry=self._model.geometry, num_threads=num_threads)
         return Loaded(
             weights_digest=checkpoint.weights_digest(),
@@ -62,6 +67,8 @@ class ModelWorker:
             vocab_size=config.vocab_size,
             context_length=config.context_length,
             kv_bytes_per_block=self._model.kv_bytes_per_block(order.block_size),
+            step_bytes=self._model.step_bytes(limits) + collective_bytes(device, world_size),
+            step_bytes_per_block=self._model.step_bytes_per_block(order.block_size, limits),
             free_bytes=free_bytes(device, world_size=world_size),
             dtype=str(self._model.dtype).removeprefix("torch."),
             device=device.type,
@@ -79,9 +86,11 @@ class ModelWorker:
         if model is None:
             raise RankError("Form came before Load")
         needed = model.kv_bytes_per_block(order.block_size) * order.num_blocks
-        free = free_bytes(model.device, world_size=self._settings.world_size)
+        # The master shared out what was free when all had loaded. Ranks of one machine make
+        # their pools at once, so the part of one cannot be measured any more: the whole is.
+        free = free_bytes(model.device, world_size=1)
         if needed > free:
-            raise OutOfRoom(f"the KV pool needs {needed} bytes, {free} are free")
+            raise OutOfRoom(f"the KV pool needs {needed} bytes, this machine has {free} free")
         kv = model.new_kv_store(order.num_blocks, order.block_size)
         store = MasterStore(
             self._channel, token=self._settings.token, timeout_s=order.collective_timeout_s

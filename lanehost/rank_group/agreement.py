@@ -16,8 +16,11 @@ from ranks.wire.messages import Form, Hello, Loaded
 FIRST_EPOCH = 1
 # The KV pool that the master chooses by itself: at least this much for every lane.
 _TOKENS_PER_LANE = 512
-# The rest is for activations, the other programs, and what the system caches.
-_MOST_OF_FREE = 0.6
+# What is free is the reading of one moment. A pool that nobody asked for leaves 40 % of it
+# to the other programs of the machine and to the pages of the weights that it caches; one
+# that was asked for still leaves a tenth, because what a step takes is an estimate.
+_UNASKED_OF_FREE = 0.6
+_ASKED_OF_FREE = 0.9
 # What every rank must have loaded alike; each is a field of Loaded.
 _MUST_AGREE = (
     "weights_digest",
@@ -102,29 +105,44 @@ def check_agreement(loaded: Mapping[int, Loaded]) -> None:
 def choose_num_blocks(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> int:
     """Choose the KV blocks of the group: what was asked, or what fits the smallest rank.
 
+    A rank must hold the pool and what its largest step takes.
+
     Raises:
         StartupFailed: What was asked, or a single block, does not fit.
     """
     asked = settings.kv_tokens
-    if asked is not None:
-        num_blocks = asked // settings.block_size
-        for rank, facts in sorted(loaded.items()):
-            needed = num_blocks * facts.kv_bytes_per_block
-            if needed > facts.free_bytes:
-                raise StartupFailed(
-                    f"--kv-tokens is {asked}: its KV pool needs {needed} bytes on rank {rank}, "
-                    f"which has {facts.free_bytes} free"
-                )
-        return num_blocks
+    if asked is None:
+        return _choose_unasked(settings, loaded)
+    num_blocks = asked // settings.block_size
+    for rank, facts in sorted(loaded.items()):
+        pool = num_blocks * facts.kv_bytes_per_block
+        longest = min(num_blocks, -(-facts.context_length // settings.block_size))
+        step = facts.step_bytes + longest * facts.step_bytes_per_block
+        if pool + step > facts.free_bytes * _ASKED_OF_FREE:
+            raise StartupFailed(
+                f"--kv-tokens is {asked}: rank {rank} needs {pool} bytes for its KV pool and "
+                f"{step} for a step, it has {facts.free_bytes} free and may take "
+                f"{_ASKED_OF_FREE:.0%} of them"
+            )
+    return num_blocks
+
+
+def _choose_unasked(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> int:
     wanted = max(loaded[0].context_length, _TOKENS_PER_LANE * settings.num_lanes)
-    fitting = min(
-        int(facts.free_bytes * _MOST_OF_FREE) // facts.kv_bytes_per_block
-        for facts in loaded.values()
-    )
-    if fitting < 1:
-        free = min(facts.free_bytes for facts in loaded.values())
-        raise StartupFailed(f"no KV block fits: the smallest rank has {free} bytes free")
-    return min(fitting, -(-wanted // settings.block_size))
+    fitting = {
+        rank: (int(facts.free_bytes * _UNASKED_OF_FREE) - facts.step_bytes)
+        // (facts.kv_bytes_per_block + facts.step_bytes_per_block)
+        for rank, facts in loaded.items()
+    }
+    smallest = min(fitting, key=lambda rank: fitting[rank])
+    if fitting[smallest] < 1:
+        facts = loaded[smallest]
+        raise StartupFailed(
+            f"no KV block fits: rank {smallest} has {facts.free_bytes} bytes free, may take "
+            f"{_UNASKED_OF_FREE:.0%} of them, and needs {facts.step_bytes} for a step and "
+            f"{facts.kv_bytes_per_block + facts.step_bytes_per_block} for a block"
+        )
+    return min(fitting[smallest], -(-wanted // settings.block_size))
 
 
 def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> GroupFacts:

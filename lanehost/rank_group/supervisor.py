@@ -282,6 +282,8 @@ class RankSupervisor:
             device=self._settings.device,
             num_threads=self._settings.num_threads,
             block_size=self._settings.block_size,
+            max_step_tokens=self._settings.max_step_tokens,
+            num_lanes=self._settings.num_lanes,
         )
 
     async def _report_awaited(self) -> None:

@@ -23,7 +23,7 @@ from ranks.tiles import pad_count
 _VALUE_TILE = 128
 # Scores of queries over positions that are held at once, of all heads of this rank: a
 # chunk of a long context is cut into parts of so many, a part has at least one query.
-MAX_SCORES = 1 << 23
+MAX_SCORES = 1 << 22
 _MIN_QUERY_ROWS = 4
 
 

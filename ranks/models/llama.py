@@ -18,6 +18,7 @@ from ranks.layers.embedding import Embedding, Head
 from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
+from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
 from ranks.weights.model_config import ModelConfig
@@ -73,6 +74,7 @@ class Llama:
         self.dtype = like.dtype
         self.geometry = describe_geometry(config, shards)
         self._is_leader = shards.rank == 0
+        self._mlp_width = sum(map(len, shards.held_parts(config.intermediate_size)))
         self._heads = heads
         self._parts = parts
         self._like = like
@@ -82,6 +84,22 @@ class Llama:
         """Bytes that one KV block needs on this rank, all layers together."""
         values = 2 * self._heads.num_kv_heads * self._heads.head_dim * block_size
         return self.config.num_layers * values * self._like.element_size()
+
+    def step_bytes(self, limits: StepLimits) -> int:
+        """Bytes that the largest step takes, whatever the length of its lanes."""
+        return step_bytes(
+            self.config,
+            self._heads,
+            limits,
+            mlp_width=self._mlp_width,
+            itemsize=self._like.element_size(),
+        )
+
+    def step_bytes_per_block(self, block_size: int, limits: StepLimits) -> int:
+        """Bytes that the largest step takes for each block of its longest lane."""
+        return block_size * step_bytes_per_position(
+            self.config, self._heads, limits, itemsize=self._like.element_size()
+        )
 
     def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:
         """Make the KV store; the pool is zeroed.

@@ -10,6 +10,7 @@ import torch
 from ranks.errors import BadCheckpoint
 from ranks.kv_store import KvStore
 from ranks.models.llama_loader import load_llama
+from ranks.models.step_memory import StepLimits
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
 from ranks.weights.digests import digest_files
@@ -33,6 +34,14 @@ class CausalLM(Protocol):
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
+        ...
+
+    def step_bytes(self, limits: StepLimits) -> int:
+        """Bytes that the largest step takes, whatever the length of its lanes."""
+        ...
+
+    def step_bytes_per_block(self, block_size: int, limits: StepLimits) -> int:
+        """Bytes that the largest step takes for each block of its longest lane."""
         ...
 
     def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:

@@ -274,6 +274,8 @@ def _loaded_from_pb(loaded: pb.Loaded) -> Loaded:
         vocab_size=_positive("loaded.vocab_size", loaded.vocab_size),
         context_length=_positive("loaded.context_length", loaded.context_length),
         kv_bytes_per_block=_positive("loaded.kv_bytes_per_block", loaded.kv_bytes_per_block),
+        step_bytes=loaded.step_bytes,
+        step_bytes_per_block=loaded.step_bytes_per_block,
         free_bytes=loaded.free_bytes,
         dtype=loaded.dtype,
         device=loaded.device,
@@ -288,6 +290,8 @@ def _load_from_pb(load: pb.Load) -> Load:
         device=load.device,
         num_threads=load.num_threads if load.HasField("num_threads") else None,
         block_size=_positive("load.block_size", load.block_size),
+        max_step_tokens=_positive("load.max_step_tokens", load.max_step_tokens),
+        num_lanes=_positive("load.num_lanes", load.num_lanes),
     )
 
 

@@ -32,7 +32,8 @@ class Hello:
 class Load:
     """What to load; `num_threads` None lets the rank choose.
 
-    `block_size` is in positions: the rank answers with the bytes of such a block.
+    `block_size` is in positions: the rank answers with the bytes of such a block, and
+    with those of a step of at most `max_step_tokens` that draws for `num_lanes`.
     """
 
     model_path: str
@@ -40,6 +41,8 @@ class Load:
     device: str
     num_threads: int | None
     block_size: int
+    max_step_tokens: int
+    num_lanes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ class LoadProgress:
 class Loaded:
     """What a rank has loaded, and what it still has room for.
 
-    `kv_bytes_per_block` is for blocks of the `block_size` of `Load`.
+    `kv_bytes_per_block` is for blocks of the `block_size` of `Load`. The largest step
+    takes `step_bytes`, and `step_bytes_per_block` for each block of its longest lane.
     """
 
     weights_digest: str
@@ -63,6 +67,8 @@ class Loaded:
     vocab_size: int
     context_length: int
     kv_bytes_per_block: int
+    step_bytes: int
+    step_bytes_per_block: int
     free_bytes: int
     dtype: str
     device: str

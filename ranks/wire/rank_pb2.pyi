@@ -59,18 +59,22 @@ class Hello(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., pid: _Optional[int] = ..., build: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size")
+    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size", "max_step_tokens", "num_lanes")
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     NUM_THREADS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LANES_FIELD_NUMBER: _ClassVar[int]
     model_path: str
     dtype: str
     device: str
     num_threads: int
     block_size: int
-    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ...) -> None: ...
+    max_step_tokens: int
+    num_lanes: int
+    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., num_lanes: _Optional[int] = ...) -> None: ...
 
 class LoadProgress(_message.Message):
     __slots__ = ("done_bytes", "total_bytes")
@@ -81,7 +85,7 @@ class LoadProgress(_message.Message):
     def __init__(self, done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective")
+    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block")
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +96,8 @@ class Loaded(_message.Message):
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVE_FIELD_NUMBER: _ClassVar[int]
+    STEP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEP_BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
     weights_digest: str
     config_digest: str
     geometry: str
@@ -102,7 +108,9 @@ class Loaded(_message.Message):
     dtype: str
     device: str
     collective: str
-    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ...) -> None: ...
+    step_bytes: int
+    step_bytes_per_block: int
+    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ...) -> None: ...
 
 class Form(_message.Message):
     __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s")

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ranks.errors import RankError
-from ranks.process_group import LoneGroup, collective_name, form_group
+from ranks.process_group import LoneGroup, collective_bytes, collective_name, form_group
 
 CPU = torch.device("cpu")
 
@@ -111,3 +111,4 @@ def test_one_rank_needs_no_group():
 )
 def test_the_collective_follows_from_the_device(device, world_size, name):
     assert collective_name(torch.device(device), world_size) == name
+    assert (collective_bytes(torch.device(device), world_size) > 0) == (name == "nccl")

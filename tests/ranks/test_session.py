@@ -12,7 +12,10 @@ from ranks.wire.messages import Fatal, Form, Hello, Load, Loaded, LoadProgress, 
 from tests.support.rank_facts import loaded
 from tests.support.scripted_master import scripted_master
 
-LOAD = Load(model_path="m", dtype="auto", device="cpu", num_threads=None, block_size=16)
+LOAD = Load(
+    model_path="m", dtype="auto", device="cpu", num_threads=None, block_size=16,
+    max_step_tokens=64, num_lanes=2,
+)  # fmt: skip
 FORM = Form(
     epoch=4, num_blocks=2, block_size=16, num_lanes=1, max_step_tokens=8, collective_timeout_s=5
 )

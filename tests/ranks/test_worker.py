@@ -22,7 +22,10 @@ FORM = Form(
 def order(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
     write_hf_checkpoint(folder, "llama")
-    return Load(model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16)
+    return Load(
+        model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16,
+        max_step_tokens=32, num_lanes=2,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -47,6 +50,8 @@ def test_a_load_tells_the_facts_of_the_model(worker, order):
     # 2 layers, keys and values, 3 heads of 16, float32.
     assert loaded.kv_bytes_per_block == 2 * 2 * 3 * 16 * 4 * order.block_size
     assert loaded.free_bytes > 0
+    assert loaded.step_bytes > 32 * 96 * 4
+    assert loaded.step_bytes_per_block > 2 * 3 * 16 * 4 * order.block_size
     assert told[-1][0] == told[-1][1]
 
 
@@ -64,7 +69,7 @@ def test_a_formed_worker_runs_plans(worker, order):
 
 def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(worker, order):
     worker.load(order, progress_into([]))
-    with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, \d+ are free"):
+    with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, this machine has \d+ free"):
         worker.form(replace(FORM, num_blocks=2**31))
 
 

@@ -28,6 +28,8 @@ def loaded(**changes) -> Loaded:
         "vocab_size": 100,
         "context_length": 2048,
         "kv_bytes_per_block": 1000,
+        "step_bytes": 0,
+        "step_bytes_per_block": 0,
         "free_bytes": 10**9,
         "dtype": "float32",
         "device": "cpu",

@@ -55,6 +55,8 @@ class ArithmeticWorker:
             vocab_size=VOCAB_SIZE,
             context_length=CONTEXT_LENGTH,
             kv_bytes_per_block=1024,
+            step_bytes=1 << 20,
+            step_bytes_per_block=64,
             free_bytes=(1 << 30) >> self.rank,
             dtype="float32",
             device="cpu",

@@ -84,6 +84,8 @@ master_messages = st.one_of(
         device=text,
         num_threads=st.none() | u32,
         block_size=positive,
+        max_step_tokens=positive,
+        num_lanes=positive,
     ),
     st.builds(
         Form,
@@ -109,6 +111,8 @@ rank_messages = st.one_of(
         vocab_size=positive,
         context_length=positive,
         kv_bytes_per_block=st.integers(1, 2**64 - 1),
+        step_bytes=u64,
+        step_bytes_per_block=u64,
         free_bytes=u64,
         dtype=text,
         device=text,

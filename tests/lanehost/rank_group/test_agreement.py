@@ -83,11 +83,28 @@ def test_what_was_asked_for_is_the_pool():
     assert choose_num_blocks(settings, {0: loaded()}) == 1000 // 16
 
 
-def test_a_pool_that_the_smallest_rank_cannot_hold_is_refused_with_the_numbers():
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"free_bytes": 111_111}, "needs 100000 bytes for its KV pool and 0 for a step"),
+        ({"step_bytes": 10_000, "free_bytes": 122_222}, "and 10000 for a step"),
+        # A lane is never longer than the context: 2048 tokens are 128 blocks.
+        ({"step_bytes_per_block": 100, "free_bytes": 122_222}, "and 10000 for a step"),
+        ({"free_bytes": 100_000}, "it has 100000 free and may take 90% of them"),
+    ],
+)
+def test_a_pool_that_a_rank_cannot_hold_beside_a_step_is_refused_with_the_numbers(changes, says):
     settings = group_settings(kv_tokens=16 * 100)
-    ranks = {0: loaded(), 1: loaded(free_bytes=99_999)}
-    with pytest.raises(StartupFailed, match="needs 100000 bytes on rank 1, which has 99999 free"):
-        choose_num_blocks(settings, ranks)
+    with pytest.raises(StartupFailed, match=f"--kv-tokens is 1600: rank 1 .*{says}"):
+        choose_num_blocks(settings, {0: loaded(), 1: loaded(**changes)})
+    roomier = changes | {"free_bytes": 122_223}
+    assert choose_num_blocks(settings, {0: loaded(), 1: loaded(**roomier)}) == 100
+
+
+def test_the_part_of_a_step_that_grows_with_its_lanes_ends_at_the_context():
+    settings = group_settings(kv_tokens=16 * 1000)
+    facts = loaded(free_bytes=1_200_000, step_bytes_per_block=500, context_length=100)
+    assert choose_num_blocks(settings, {0: facts}) == 1000
 
 
 @pytest.mark.parametrize(
@@ -99,19 +116,33 @@ def test_unasked_the_pool_holds_one_context_or_512_tokens_a_lane(context_length,
     assert choose_num_blocks(settings, ranks) == tokens // 16
 
 
-def test_no_block_that_fits_is_refused_with_the_number():
-    with pytest.raises(StartupFailed, match="smallest rank has 1500 bytes free"):
-        choose_num_blocks(group_settings(), {0: loaded(), 1: loaded(free_bytes=1500)})
+@pytest.mark.parametrize("changes", [{"free_bytes": 1500}, {"step_bytes": 600_000_000}])
+def test_no_block_that_fits_is_refused_with_the_numbers(changes):
+    facts = loaded(**changes)
+    says = (
+        f"no KV block fits: rank 1 has {facts.free_bytes} bytes free, may take 60% of them, "
+        f"and needs {facts.step_bytes} for a step and 1000 for a block"
+    )
+    with pytest.raises(StartupFailed) as failed:
+        choose_num_blocks(group_settings(), {0: loaded(), 1: facts})
+    assert str(failed.value) == says
 
 
-@given(st.integers(2000, 10**8), st.integers(2000, 10**8), st.integers(1, 1000))
-def test_unasked_the_pool_takes_at_most_60_percent_of_what_any_rank_has_free(free, other, per):
+sizes = st.integers(1, 1000)
+
+
+@given(st.lists(st.tuples(st.integers(10**4, 10**8), sizes, sizes, sizes), min_size=2, max_size=2))
+def test_unasked_pool_and_step_take_at_most_60_percent_of_what_any_rank_has_free(facts):
     ranks = {
-        0: loaded(free_bytes=free, kv_bytes_per_block=per),
-        1: loaded(free_bytes=other, kv_bytes_per_block=1001 - per),
+        rank: loaded(
+            free_bytes=free, kv_bytes_per_block=kv, step_bytes=step, step_bytes_per_block=per_block
+        )
+        for rank, (free, kv, step, per_block) in enumerate(facts)
     }
     num_blocks = choose_num_blocks(group_settings(), ranks)
-    assert all(num_blocks * r.kv_bytes_per_block <= 0.6 * r.free_bytes for r in ranks.values())
+    for one in ranks.values():
+        needed = one.step_bytes + num_blocks * (one.kv_bytes_per_block + one.step_bytes_per_block)
+        assert needed <= 0.6 * one.free_bytes
 
 
 def test_the_facts_are_what_all_agreed_on():

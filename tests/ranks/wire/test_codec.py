@@ -67,6 +67,11 @@ def test_a_message_of_the_master_cut_short_is_never_taken_as_whole(message):
             "draw is absent for lane 3",
         ),
         (pb.ConnectResponse(load=pb.Load(model_path="x")), "load.block_size is 0"),
+        (pb.ConnectResponse(load=pb.Load(block_size=1)), "load.max_step_tokens is 0"),
+        (
+            pb.ConnectResponse(load=pb.Load(block_size=1, max_step_tokens=1)),
+            "load.num_lanes is 0",
+        ),
         (
             pb.ConnectResponse(
                 form=pb.Form(

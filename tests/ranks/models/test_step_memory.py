@@ -1,0 +1,61 @@
+"""The estimate against what steps allocate."""
+
+from dataclasses import replace
+
+import pytest
+
+from ranks.models.step_memory import StepLimits, row_bytes
+from ranks.plan import Draw
+from ranks.sampler import Sampler
+from tests.support.allocations import peak_of_allocations
+from tests.support.tiny_checkpoints import write_hf_checkpoint
+from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
+
+NUM_BLOCKS = 128
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2_window", "qwen3"])
+def models(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_hf_checkpoint(folder, request.param)
+    return load_models(folder, 1)
+
+
+def peak_of_step(models, lanes):
+    world = World(models, NUM_BLOCKS, 16)
+    with peak_of_allocations() as peak:
+        logits = world.step([lane.rows() for lane in lanes])
+        draws = [Draw(temperature=1.0, top_p=0.9)] * logits.shape[0]
+        Sampler().draw(logits, draws, [0] * logits.shape[0])
+    return peak.num_bytes
+
+
+def lanes_of(lengths):
+    return [
+        Lane(number, [7] * length, scattered_table(number, len(lengths), NUM_BLOCKS))
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [[1], [512], [900], [1] * 16, [100] * 5])
+def test_no_step_allocates_more_than_the_estimate(models, lengths):
+    limits = StepLimits(max_step_tokens=max(512, sum(lengths)), num_lanes=16)
+    model = models[0]
+    estimate = model.step_bytes(limits) + 64 * model.step_bytes_per_block(16, limits)
+    assert peak_of_step(models, lanes_of(lengths)) <= estimate
+
+
+def test_a_row_takes_at_most_its_estimate_and_at_least_a_third_of_it(models):
+    model = models[0]
+    one = row_bytes(model.config, model._heads, mlp_width=176, itemsize=4)
+    few, many = lanes_of([1] * 50), lanes_of([20] * 50)
+    for_rows = peak_of_step(models, many) - peak_of_step(models, few)
+    assert 950 * one / 3 <= for_rows <= 950 * one
+
+
+def test_what_a_step_takes_grows_with_its_lanes_rows_and_positions(models):
+    model = models[0]
+    small = StepLimits(max_step_tokens=64, num_lanes=4)
+    for larger in (replace(small, max_step_tokens=128), replace(small, num_lanes=8)):
+        assert model.step_bytes(larger) > model.step_bytes(small)
+    assert model.step_bytes_per_block(32, small) == 2 * model.step_bytes_per_block(16, small)
