@@ -1,5 +1,8 @@
 """HOST:PORT, written and read in one place: an IPv6 host stands in brackets."""
 
+import errno
+import os
+
 _FORM = "should be HOST:PORT, like 127.0.0.1:50051 or [::1]:50051"
 _MAX_PORT = 65535
 
@@ -27,3 +30,10 @@ def parse_address(address: str) -> tuple[str, int]:
     if not (is_host and is_port):
         raise ValueError(f"the address is {address!r}, {_FORM}")
     return bare, int(port)
+
+
+def explain(error: OSError) -> str:
+    """Say why an address cannot be had, in the system's words, without the address again."""
+    if error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)  # of a name that is not found

@@ -5,12 +5,16 @@ POST /v1/completions          text or token ids, whole or streamed
 GET  /v1/models               the one model, its limits, and the default of every option
 GET  /v1/models/NAME          the same, by name
 GET  /health                  200 while requests are run, else 503
+
+A reply tells the seed in force and the server's id of the job in its headers
+(`x-lanehost-seed`, `x-request-id`), and the weights in `system_fingerprint`.
 """
 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from functools import wraps
+from functools import partial, wraps
+from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,20 +24,43 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lanehost.door.interface import Door
+from lanehost.http.answer import WRITE_TIMEOUT_S
 from lanehost.http.errors import UnknownModel, error_response, http_error_response
 from lanehost.http.forms import ChatForm, CompletionForm
+from lanehost.http.reading import BodyReader
 from lanehost.http.replying import ReplyEndpoint
 
+_PATHS = "/v1/chat/completions, /v1/completions, /v1/models and /health"
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build_http_app(door: Door, *, clock: Callable[[], float] = time.time) -> Starlette:
-    """Build the ASGI application; `clock` gives the time of day, in seconds."""
+def build_http_app(
+    door: Door,
+    *,
+    clock: Callable[[], float] = time.time,
+    bodies: BodyReader | None = None,
+    write_timeout_s: float = WRITE_TIMEOUT_S,
+) -> Starlette:
+    """Build the ASGI application.
+
+    Args:
+        door: Who runs the requests.
+        clock: Gives the time of day, in seconds.
+        bodies: Who reads the bodies; None takes the usual bounds.
+        write_timeout_s: How long a client that does not read may hold up its reply.
+    """
     models = _Models(door, created_s=int(clock()))
+    endpoint = partial(
+        ReplyEndpoint,
+        door,
+        bodies=BodyReader() if bodies is None else bodies,
+        clock=clock,
+        write_timeout_s=write_timeout_s,
+    )
     return Starlette(
         routes=[
-            _post("/v1/chat/completions", ReplyEndpoint(door, ChatForm(), clock)),
-            _post("/v1/completions", ReplyEndpoint(door, CompletionForm(), clock)),
+            _post("/v1/chat/completions", endpoint(ChatForm())),
+            _post("/v1/completions", endpoint(CompletionForm())),
             Route("/v1/models", _bordered(models.list)),
             Route("/v1/models/{name:path}", _bordered(models.get)),
             Route("/health", _bordered(_health(door))),
@@ -103,4 +130,6 @@ def _bordered(endpoint: _Endpoint) -> _Endpoint:
 async def _routing_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail += f"; there are {_PATHS}"
     return http_error_response(HTTPException(error.status_code, detail, error.headers))

@@ -29,11 +29,14 @@ Law: no option is accepted and ignored. A field is one of these:
     messages[].name, audio, function_call, refusal       null alone
     messages[].tool_calls, annotations []
 
-Extensions: top_k, min_p, stop_token_ids, ignore_eos, and up to 16 stop strings. What is absent
+Extensions: top_k, min_p, stop_token_ids, ignore_eos, and up to 16 stop strings. The first
+unknown field is refused at once, and no list is read beyond its bound: a body that is wrong in
+a million places costs what one fault costs. What is absent
 takes the defaults of GetModel, which are not OpenAI's: greedy, and the server's max_tokens.
 Ranges that depend on the model are the door's to judge; nothing is ever clamped.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -47,6 +50,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
+from lanehost.engine.stops import MAX_STOP_IDS, MAX_STOP_STRINGS
 from lanehost.job import (
     ChatMessage,
     ChatPrompt,
@@ -59,7 +63,8 @@ from lanehost.job import (
     TokenPrompt,
 )
 
-MAX_STOP_STRINGS = 16
+MAX_PARTS = 1024
+MAX_METADATA_PAIRS = 16
 _UINT32 = Field(ge=0, le=(1 << 32) - 1)
 _ROLES = {
     "system": Role.SYSTEM,
@@ -107,7 +112,30 @@ class Body(BaseModel):
             return value
         for field in cls.not_built.keys() & value.keys():
             _refuse_unless_neutral(field, value[field], cls.not_built[field])
+        for field in value:
+            if field not in cls.not_built and field not in cls.model_fields:
+                raise PydanticCustomError(
+                    "unknown", "is not a field that this door knows", {"field": field[:100]}
+                )
         return {field: item for field, item in value.items() if field not in cls.not_built}
+
+
+def _few_pairs(value: object) -> object:
+    if isinstance(value, dict) and len(value) > MAX_METADATA_PAIRS:
+        message = f"has {len(value)} pairs, at most {MAX_METADATA_PAIRS} are allowed"
+        raise _refusal(message)
+    return value
+
+
+def _some_messages(value: object) -> object:
+    if value == []:
+        raise _refusal("has 0, at least 1 is needed")
+    return value
+
+
+def _refusal(message: str, field: str = "") -> PydanticCustomError:
+    """Make an error that becomes `InvalidRequest` with just this message."""
+    return PydanticCustomError("refusal", "{message}", {"field": field, "message": message})
 
 
 def _refuse_unless_neutral(field: str, value: object, neutral: tuple[object, ...]) -> None:
@@ -143,7 +171,9 @@ class GenerateBody(Body):
         ]
         | None
     ) = None
-    stop_token_ids: TokenIds | None = None
+    stop_token_ids: (
+        Annotated[list[Uint32], Field(fail_fast=True, max_length=MAX_STOP_IDS)] | None
+    ) = None
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -152,10 +182,13 @@ class GenerateBody(Body):
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> "GenerateBody":
         if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError(
-                "needs_stream", "is set, but stream is not true", {"field": "stream_options"}
-            )
+            raise _refusal("is set, but stream is not true", "stream_options")
         return self
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The door's names of fields → the client's, where they are not the usual ones."""
+        return {}
 
     @property
     def includes_usage(self) -> bool:
@@ -240,7 +273,7 @@ class MessageBody(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[
         Annotated[str, Tag("~text")]
-        | Annotated[list[TextPart], Field(fail_fast=True), Tag("~list")],
+        | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS), Tag("~list")],
         Discriminator(_text_or_list),
     ]
 
@@ -285,28 +318,40 @@ class ChatBody(GenerateBody):
         "prompt_cache_key": (),
         "prompt_cache_retention": (),
     }
-    messages: Annotated[list[MessageBody], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[MessageBody], Field(fail_fast=True), BeforeValidator(_some_messages)]
     max_completion_tokens: Uint32 | None = None
     safety_identifier: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], BeforeValidator(_few_pairs)] | None = None
 
     @model_validator(mode="after")
     def _one_limit(self) -> "ChatBody":
         both = (self.max_tokens, self.max_completion_tokens)
         if None not in both and both[0] != both[1]:
             message = f"is {both[1]}, but max_tokens is {both[0]}; send one of them"
-            raise PydanticCustomError(
-                "two_limits", "{message}", {"field": "max_completion_tokens", "message": message}
-            )
+            raise _refusal(message, "max_completion_tokens")
         return self
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The door's names of fields → the client's, where they are not the usual ones."""
+        labels = self._labels()
+        longest = max(labels, key=lambda field: len(labels[field]))
+        limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        return {"label": longest, "max_tokens": limit}
 
     def to_request(self) -> Request:
         """Return what the door is asked."""
-        labels = [self.user, self.safety_identifier]
-        pairs = [f"{key}={value}" for key, value in (self.metadata or {}).items()]
         limit = self.max_completion_tokens
         return self._request(
             ChatPrompt(tuple(message.to_message() for message in self.messages)),
             self.max_tokens if limit is None else limit,
-            " ".join([*filter(None, labels), *pairs]),
+            " ".join(filter(None, self._labels().values())),
         )
+
+    def _labels(self) -> dict[str, str]:
+        pairs = (f"{key}={value}" for key, value in (self.metadata or {}).items())
+        return {
+            "user": self.user or "",
+            "safety_identifier": self.safety_identifier or "",
+            "metadata": " ".join(pairs),
+        }

@@ -6,6 +6,8 @@
     DoesNotFit       400     invalid_request_error  context_length_exceeded
     UnknownModel     404     invalid_request_error  model_not_found
     BodyTooLarge     413     invalid_request_error  body_too_large
+    BodyTimeout      408     invalid_request_error  body_timeout
+    BodiesTooMany    503     server_error           overloaded           Retry-After
     Overloaded       429     rate_limit_error       overloaded           Retry-After
     Cancelled        499     server_error           cancelled
     DeadlinePassed   504     server_error           deadline_passed
@@ -17,16 +19,20 @@
     any other        500     server_error           internal_fault       (its trace is in the log)
 
 NotBuilt is 400 and not 501, since official clients send a request again after any 5xx.
-`param` is the field in the words of OpenAI's JSON.
+`param` is the field in the words of OpenAI's JSON, by the name that the client sent it under.
+After the three errors of a body that is not read whole the connection is closed.
 """
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from lanehost.door.retry import RETRY_AFTER_LOSS_S, retry_after_s
 from lanehost.errors import (
     Cancelled,
     DeadlinePassed,
@@ -43,7 +49,6 @@ from lanehost.errors import (
 )
 from lanehost.fault import record_fault
 
-_RETRY_AFTER_LOSS_S = 1.0
 _MAX_MESSAGE_CHARS = 1000
 _MAX_SHOWN_CHARS = 40
 
@@ -60,12 +65,30 @@ class BodyTooLarge(LanehostError):
         super().__init__(f"the body has at least {have} bytes, limit {limit}")
 
 
+class BodyTimeout(LanehostError):
+    """The body did not arrive in time."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """Say the limit."""
+        super().__init__(f"the body did not arrive within {timeout_s:g} s")
+
+
+class BodiesTooMany(LanehostError):
+    """All bodies that are read at once have more bytes than the door holds."""
+
+    def __init__(self, *, have: int, limit: int) -> None:
+        """Say both numbers."""
+        super().__init__(f"the bodies read at once have {have} bytes, limit {limit}")
+
+
 _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     InvalidRequest: (400, "invalid_request_error", "invalid_value"),
     NotBuilt: (400, "invalid_request_error", "not_built"),
     DoesNotFit: (400, "invalid_request_error", "context_length_exceeded"),
     UnknownModel: (404, "invalid_request_error", "model_not_found"),
     BodyTooLarge: (413, "invalid_request_error", "body_too_large"),
+    BodyTimeout: (408, "invalid_request_error", "body_timeout"),
+    BodiesTooMany: (503, "server_error", "overloaded"),
     Overloaded: (429, "rate_limit_error", "overloaded"),
     Cancelled: (499, "server_error", "cancelled"),
     DeadlinePassed: (504, "server_error", "deadline_passed"),
@@ -75,6 +98,8 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     ReplyCorrupt: (500, "server_error", "reply_corrupt"),
     InternalFault: (500, "server_error", "internal_fault"),
 }
+_UNREAD = (BodyTooLarge, BodyTimeout, BodiesTooMany)
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 # The words of the wire and the door → the words of OpenAI's JSON.
 _PARAMS = {
     "prompt.token_ids": "prompt",
@@ -89,7 +114,6 @@ _PARAMS = {
 }
 # (type of pydantic's error, whether text is allowed beside a list) → what the client reads.
 _MESSAGES = {
-    ("extra_forbidden", False): "is not a field that this door knows",
     ("missing", False): "is missing",
     ("model_type", False): "is not a JSON object",
     ("list_type", False): "is not a list",
@@ -97,8 +121,12 @@ _MESSAGES = {
 }
 
 
-def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
+def error_body(
+    error: Exception, names: Mapping[str, str] = _NO_NAMES
+) -> tuple[int, dict[str, Any]]:
     """Return the status and OpenAI's error object.
+
+    `names` has what the client called a field, where that is not what is usual.
 
     An error without a row is a bug of ours: it is logged with its trace under a
     fresh record id, and the client gets the id alone.
@@ -107,16 +135,19 @@ def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
     status, kind, code = _TABLE[type(known)]
     param, message = None, str(known)
     if isinstance(known, InvalidRequest | NotBuilt):
-        param = _param(known.field)
+        param = names.get(known.field) or _param(known.field)
         message = f"{param}: {known.reason}"
     return status, _body(message, kind=kind, code=code, param=param)
 
 
-def error_response(error: Exception) -> JSONResponse:
+def error_response(error: Exception, names: Mapping[str, str] = _NO_NAMES) -> JSONResponse:
     """Return the answer to a request that failed before anything of it was sent."""
-    status, body = error_body(error)
-    retry_after_s = _retry_after_s(error)
-    headers = {} if retry_after_s is None else {"retry-after": str(math.ceil(retry_after_s))}
+    status, body = error_body(error, names)
+    unread = isinstance(error, _UNREAD)
+    seconds = RETRY_AFTER_LOSS_S if isinstance(error, BodiesTooMany) else retry_after_s(error)
+    headers = {"connection": "close"} if unread else {}
+    if seconds is not None:
+        headers["retry-after"] = str(math.ceil(seconds))
     return JSONResponse(body, status_code=status, headers=headers)
 
 
@@ -140,7 +171,7 @@ def to_refusal(error: ValidationError) -> InvalidRequest | NotBuilt:
     message = _MESSAGES.get((first["type"], is_or_list))
     if message is None:
         message = first["msg"].replace("Input should", "should").replace("List", "it")
-        message = message if context.get("field") else _shown(first["input"]) + message
+        message = message if "field" in context else _shown(first["input"]) + message
     return InvalidRequest(field or "body", message)
 
 
@@ -172,13 +203,3 @@ def _body(message: str, *, kind: str, code: str, param: str | None) -> dict[str,
             "code": code,
         }
     }
-
-
-def _retry_after_s(error: Exception) -> float | None:
-    match error:
-        case Overloaded():
-            return error.retry_after_s
-        case RankGroupLost() | Starting() | Draining():
-            return _RETRY_AFTER_LOSS_S
-        case _:
-            return None

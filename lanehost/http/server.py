@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from lanehost.addresses import explain, format_address
 from lanehost.errors import StartupFailed
+from lanehost.http.answer import WRITE_TIMEOUT_S
 
 _BACKLOG = 1024
 # Beyond it uvicorn answers 503 in its own form: the last bound, far above the door's own.
@@ -39,15 +41,23 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """Bound when made; serves from `start` to `stop`."""
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        unread_timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
         """Bind the address; a port of 0 takes a free one.
 
         A name with several addresses is bound at the first of them, IPv4 before IPv6.
+        The system closes a connection whose client read nothing for `unread_timeout_s`.
 
         Raises:
             StartupFailed: the address cannot be had.
         """
-        self._socket = _bind(host, port)
+        self._socket = _bind(host, port, unread_timeout_s=unread_timeout_s)
         self._port: int = self._socket.getsockname()[1]
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
@@ -98,12 +108,14 @@ class HttpServer:
         await self._task
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _bind(host: str, port: int, *, unread_timeout_s: float) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         # On POSIX this sets SO_REUSEADDR, which lets a port that was just left be taken again.
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
+        bound = socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise StartupFailed(f"cannot listen for HTTP on {where}: {error.strerror}") from error
+        message = f"cannot listen for HTTP on {format_address(host, port)}: {explain(error)}"
+        raise StartupFailed(f"{message} (--host, --http-port; off opens none)") from error
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_timeout_s * 1000))
+    return bound

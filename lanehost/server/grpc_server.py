@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
 
-from lanehost.addresses import format_address
+from lanehost.addresses import explain, format_address
 from lanehost.door.interface import Door
 from lanehost.errors import StartupFailed
 from lanehost.server.health import SERVICE, Health
@@ -76,10 +76,14 @@ def bind_grpc(server: grpc.aio.Server, host: str, port: int) -> int:
     try:
         bound = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise StartupFailed(f"cannot listen for gRPC on {address}") from error
+        raise _cannot_listen(address, "gRPC does not say why") from error
     if bound == 0:
-        raise StartupFailed(f"cannot listen for gRPC on {address}")
+        raise _cannot_listen(address, "gRPC does not say why")
     return bound
+
+
+def _cannot_listen(address: str, why: str) -> StartupFailed:
+    return StartupFailed(f"cannot listen for gRPC on {address}: {why} (--host, --port)")
 
 
 def _add_servicer(server: grpc.aio.Server, servicer: InferenceServicer) -> None:
@@ -112,7 +116,7 @@ def _refuse_taken(address: str, host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise StartupFailed(f"cannot listen for gRPC on {address}: {error.strerror}") from error
+        raise _cannot_listen(address, explain(error)) from error
     for family, kind, protocol, _, sockaddr in found:
         try:
             with socket.socket(family, kind, protocol) as probe:
@@ -120,6 +124,4 @@ def _refuse_taken(address: str, host: str, port: int) -> None:
                 probe.bind(sockaddr)
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                raise StartupFailed(
-                    f"cannot listen for gRPC on {address}: {error.strerror}"
-                ) from error
+                raise _cannot_listen(address, explain(error)) from error

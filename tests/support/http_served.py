@@ -13,9 +13,10 @@ CREATED_S = 1_700_000_000
 
 
 @asynccontextmanager
-async def serve_http(door: FakeDoor) -> AsyncIterator[str]:
-    """Serve the door; gives its base URL."""
-    server = HttpServer(build_http_app(door, clock=lambda: CREATED_S + 0.5), "127.0.0.1", 0)
+async def serve_http(door: FakeDoor, **options) -> AsyncIterator[str]:
+    """Serve the door; gives its base URL. `options` go to `build_http_app`."""
+    app = build_http_app(door, clock=lambda: CREATED_S + 0.5, **options)
+    server = HttpServer(app, "127.0.0.1", 0)
     await server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"
@@ -24,7 +25,10 @@ async def serve_http(door: FakeDoor) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def http_client(door: FakeDoor) -> AsyncIterator[httpx.AsyncClient]:
+async def http_client(door: FakeDoor, **options) -> AsyncIterator[httpx.AsyncClient]:
     """Serve the door; gives a client of it."""
-    async with serve_http(door) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+    async with (
+        serve_http(door, **options) as url,
+        httpx.AsyncClient(base_url=url, timeout=20) as client,
+    ):
         yield client

@@ -66,6 +66,8 @@ async def test_health_follows_the_door() -> None:
         ("POST", "/v1/models", 405),
         ("GET", "/nowhere", 404),
         ("POST", "/v1/embeddings", 404),
+        ("GET", "/", 404),
+        ("GET", "/models", 404),
     ],
 )
 async def test_a_wrong_path_or_method_is_said_in_openais_form(method, path, status) -> None:
@@ -74,3 +76,6 @@ async def test_a_wrong_path_or_method_is_said_in_openais_form(method, path, stat
     assert answer.status_code == status
     assert path in answer.json()["error"]["message"]
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    if status == 404:
+        assert "/v1/chat/completions" in answer.json()["error"]["message"]
+        assert "/health" in answer.json()["error"]["message"]

@@ -85,6 +85,8 @@ WRONG = [
     (ChatBody, {**CHAT, "stream": "yes"}, "stream"),
     (ChatBody, {**CHAT, "stream_options": {}}, "stream_options"),
     (ChatBody, {**CHAT, "metadata": {"a": 1}}, "metadata.a"),
+    (ChatBody, {**CHAT, "metadata": {str(index): "x" for index in range(17)}}, "metadata"),
+    (ChatBody, {**CHAT, "stop_token_ids": [1] * 1025}, "stop_token_ids"),
     (ChatBody, [], "body"),
     (CompletionBody, {"model": "m"}, "prompt"),
     (CompletionBody, {**COMPLETION, "prompt": {}}, "prompt"),
@@ -158,6 +160,24 @@ def test_a_million_wrong_ids_give_one_error() -> None:
     with pytest.raises(ValidationError) as caught:
         CompletionBody.model_validate({**COMPLETION, "prompt": [-1] * 1_000_000})
     assert caught.value.error_count() == 1
+
+
+def test_half_a_million_unknown_fields_give_one_error() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChatBody.model_validate({**CHAT, **{f"k{index}": 1 for index in range(500_000)}})
+    assert caught.value.error_count() == 1
+    assert to_refusal(caught.value).field == "k0"
+
+
+def test_a_chat_without_messages_is_said_with_the_least() -> None:
+    refusal = _refusal(ChatBody, {**CHAT, "messages": []})
+    assert str(refusal) == "messages: has 0, at least 1 is needed"
+
+
+def test_a_message_has_a_bounded_number_of_parts() -> None:
+    parts = [{"type": "text", "text": ""}] * 1025
+    refusal = _refusal(ChatBody, {**CHAT, "messages": [{"role": "user", "content": parts}]})
+    assert "1024" in refusal.reason
 
 
 def test_a_small_chat_takes_every_default() -> None:

@@ -18,6 +18,8 @@ from lanehost.errors import (
     StartupFailed,
 )
 from lanehost.http.errors import (
+    BodiesTooMany,
+    BodyTimeout,
     BodyTooLarge,
     UnknownModel,
     error_body,
@@ -31,6 +33,8 @@ ROWS = [
     (DoesNotFit("99 of 10", have=99, limit=10), 400, "context_length_exceeded"),
     (UnknownModel("model", "x"), 404, "model_not_found"),
     (BodyTooLarge(have=9, limit=8), 413, "body_too_large"),
+    (BodyTimeout(60), 408, "body_timeout"),
+    (BodiesTooMany(have=9, limit=8), 503, "overloaded"),
     (Overloaded("full", retry_after_s=2.5), 429, "overloaded"),
     (Cancelled("gone"), 499, "cancelled"),
     (DeadlinePassed("prefill"), 504, "deadline_passed"),
@@ -83,6 +87,7 @@ def test_fields_are_named_in_the_words_of_openai(field: str, param: str) -> None
         (RankGroupLost("x", epoch=1, rank=None), "1"),
         (Starting("x"), "1"),
         (Draining("x"), "1"),
+        (BodiesTooMany(have=9, limit=8), "1"),
         (Cancelled("x"), None),
     ],
 )

@@ -4,7 +4,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from lanehost.errors import DeadlinePassed, Overloaded, RankGroupLost
+from lanehost.errors import DeadlinePassed, InvalidRequest, Overloaded, RankGroupLost
 from lanehost.job import Failed, Finished, FinishReason, Prefilled, TextPrompt, Tokens
 from tests.support.fake_door import FINISHED, FakeDoor, FakeStream
 from tests.support.http_served import CREATED_S, http_client
@@ -260,3 +260,73 @@ async def test_bodies_of_any_bytes_get_an_answer() -> None:
         answers = [await client.post("/v1/completions", content=body) for body in hostile]
     assert [answer.status_code for answer in answers] == [400] * len(hostile)
     assert all(answer.json()["error"]["param"] == "body" for answer in answers)
+
+
+@BOTH
+async def test_the_seed_in_force_and_the_id_are_in_the_headers(path, body) -> None:
+    async with http_client(FakeDoor()) as client:
+        answers = [await client.post(path, json=one) for one in (body, _streamed(body))]
+    told = [(one.headers["x-lanehost-seed"], one.headers["x-request-id"]) for one in answers]
+    assert told == [("7", "job-1"), ("7", "job-2")]
+
+
+class _CancellingStream(FakeStream):
+    """Is cancelled from within after its first token."""
+
+    async def __aiter__(self):
+        async for event in super().__aiter__():
+            yield event
+            if isinstance(event, Tokens):
+                raise asyncio.CancelledError
+
+
+class _CancellingDoor(FakeDoor):
+    async def submit(self, request):
+        return _CancellingStream("job-1", request, self.events)
+
+
+@BOTH
+async def test_a_cancel_from_within_a_stream_is_an_event_and_no_second_start(path, body) -> None:
+    async with http_client(_CancellingDoor()) as client:
+        with capture_logs() as logs:
+            answer = await client.post(path, json=_streamed(body))
+    last = json.loads(_events(answer.text)[-1])
+    assert (answer.status_code, last["error"]["code"]) == (200, "internal_fault")
+    assert logs[0]["record_id"] in last["error"]["message"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_client_that_never_reads_loses_its_place() -> None:
+    def endless():
+        while True:
+            yield Tokens(token_ids=(1,), text="x" * 10_000)
+
+    door = FakeDoor(events=endless())
+    async with http_client(door, write_timeout_s=0.2) as client:
+        request = client.build_request("POST", "/v1/completions", json=_streamed(TEXT))
+        slow = await client.send(request, stream=True)
+        await asyncio.wait_for(door.streams[0].ended.wait(), WAIT_S)
+        assert door.streams[0].cancelled
+        await slow.aclose()
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal", "param"),
+    [
+        (
+            {"max_completion_tokens": 0},
+            InvalidRequest("max_tokens", "is 0"),
+            "max_completion_tokens",
+        ),
+        ({"max_tokens": 0}, InvalidRequest("max_tokens", "is 0"), "max_tokens"),
+        ({"metadata": {"a": "x" * 300}}, InvalidRequest("label", "is long"), "metadata"),
+        ({"safety_identifier": "x" * 300}, InvalidRequest("label", "is long"), "safety_identifier"),
+        ({"user": "x" * 300}, InvalidRequest("label", "is long"), "user"),
+        ({"temperature": 900}, InvalidRequest("sampling.temperature", "is 900"), "temperature"),
+    ],
+)
+async def test_a_refusal_names_the_field_that_the_client_sent(fields, refusal, param) -> None:
+    async with http_client(FakeDoor(refusal=refusal)) as client:
+        answer = await client.post("/v1/chat/completions", json={**CHAT, **fields})
+    error = answer.json()["error"]
+    assert (error["param"], error["message"]) == (param, f"{param}: {refusal.reason}")

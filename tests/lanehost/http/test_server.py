@@ -1,4 +1,5 @@
 import asyncio
+import json
 import signal
 import socket
 
@@ -8,7 +9,7 @@ import pytest
 from lanehost.errors import StartupFailed
 from lanehost.http.app import build_http_app
 from lanehost.http.server import HttpServer
-from lanehost.job import Prefilled
+from lanehost.job import Prefilled, Tokens
 from tests.support.fake_door import FINISHED, REPLY, FakeDoor
 from tests.support.http_served import serve_http
 
@@ -22,7 +23,10 @@ def _server(door: FakeDoor, host: str = "127.0.0.1", port: int = 0) -> HttpServe
 
 async def test_the_second_server_on_a_port_is_told_the_address() -> None:
     first = _server(FakeDoor())
-    with pytest.raises(StartupFailed, match=f"127.0.0.1:{first.port}.*in use"):
+    said = (
+        rf"127.0.0.1:{first.port}: Address already in use \(--host, --http-port; off opens none\)$"
+    )
+    with pytest.raises(StartupFailed, match=said):
         _server(FakeDoor(), port=first.port)
     await first.stop(0)
 
@@ -109,3 +113,23 @@ async def test_a_server_that_cannot_start_says_so() -> None:
     await server.stop(0)
     with pytest.raises(OSError, match="file descriptor"):
         await server.start()
+
+
+async def test_the_system_closes_a_connection_that_is_not_read() -> None:
+    def endless():
+        while True:
+            yield Tokens(token_ids=(1,), text="x" * 10_000)
+
+    door = FakeDoor(events=endless())
+    server = HttpServer(build_http_app(door), "127.0.0.1", 0, unread_timeout_s=0.2)
+    await server.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.transport.pause_reading()
+    body = json.dumps({**TEXT, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await asyncio.wait_for(door.submitted.wait(), WAIT_S)
+    await asyncio.wait_for(door.streams[0].ended.wait(), 20)
+    await server.stop(0)
+    writer.close()
+    assert door.streams[0].cancelled

@@ -59,7 +59,9 @@ async def test_the_second_server_on_a_port_is_told_the_address() -> None:
     async with serve(FakeDoor()) as served:
         host, port = served.address.split(":")
         second = build_grpc_server(FakeDoor(), Health(), reflection=False)
-        with pytest.raises(StartupFailed, match=f"{served.address}.*in use"):
+        with pytest.raises(
+            StartupFailed, match=rf"{served.address}: Address already in use \(--host, --port\)$"
+        ):
             bind_grpc(second, host, int(port))
         await second.stop(None)
 
