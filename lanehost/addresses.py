@@ -34,6 +34,6 @@ def parse_address(address: str) -> tuple[str, int]:
 
 def explain(error: OSError) -> str:
     """Say why an address cannot be had, in the system's words, without the address again."""
-    if error.errno in errno.errorcode:
+    if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)
     return error.strerror or str(error)  # of a name that is not found

@@ -1,9 +1,9 @@
 """The endpoint that runs a request as one job and answers whole or as a stream.
 
 Laws: the job lives inside `async with stream`, and is cancelled as soon as its client
-is gone or does not read for too long. A stream's status line is sent with its first token, so what fails before it
-has its own status; what fails later is sent as one event `data: {"error": …}`, after
-which the stream ends without `data: [DONE]`. Every reply, whole or streamed, says in its
+is gone or does not read for too long. A stream's status line is sent with its first
+token, so what fails before it has its own status; what fails later is sent as one event
+`data: {"error": …}`, after which the stream ends without `data: [DONE]`. Every reply, whole or streamed, says in its
 headers `x-request-id`, the server's id of the job, and `x-lanehost-seed`, the seed in
 force: sending it again gives the same reply.
 """
@@ -135,11 +135,10 @@ async def _whole(events: _Events, envelope: Envelope) -> dict[str, Any]:
     texts: list[str] = []
     finished: Finished | None = None
     async for event in events:
-        match event:
-            case Tokens():
-                texts.append(event.text)
-            case Finished():
-                finished = event
+        if isinstance(event, Tokens):
+            texts.append(event.text)
+        elif isinstance(event, Finished):
+            finished = event
     assert finished is not None
     return envelope.whole("".join(texts), finished.reason, finished.usage)
 
@@ -153,13 +152,12 @@ async def _chunks(
         if opening is not None:
             yield _with_usage(envelope.chunk(opening), body)
             opening = None
-        match event:
-            case Tokens() if event.text:
-                yield _with_usage(envelope.chunk(form.chunk(event.text)), body)
-            case Finished():
-                yield _with_usage(envelope.chunk(form.closing(), reason=event.reason), body)
-                if body.includes_usage:
-                    yield envelope.usage_chunk(event.usage)
+        if isinstance(event, Tokens) and event.text:
+            yield _with_usage(envelope.chunk(form.chunk(event.text)), body)
+        elif isinstance(event, Finished):
+            yield _with_usage(envelope.chunk(form.closing(), reason=event.reason), body)
+            if body.includes_usage:
+                yield envelope.usage_chunk(event.usage)
 
 
 def _with_usage(chunk: dict[str, Any], body: ChatBody | CompletionBody) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_what_is_no_address_is_said_with_the_form(address: str) -> None:
 def test_a_taken_address_is_explained_without_the_address_again() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(OSError, match="127.0.0.1") as caught,
+        pytest.raises(OSError, match=r"127\.0\.0\.1") as caught,
     ):
         socket.create_server(taken.getsockname())
     assert explain(caught.value) == "Address already in use"

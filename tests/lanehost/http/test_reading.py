@@ -136,7 +136,7 @@ async def _never():
 
 
 async def test_a_body_that_stalls_is_given_up() -> None:
-    with pytest.raises(BodyTimeout, match="within 0.01 s"):
+    with pytest.raises(BodyTimeout, match=r"within 0\.01 s"):
         await read_body(_scope(), _never, timeout_s=0.01)
 
 
