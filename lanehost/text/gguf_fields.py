@@ -6,20 +6,17 @@ What is wrong with a field is an error that names the file, the field and what t
 from pathlib import Path
 from typing import TypeVar
 
-from gguf import GGUFReader
-
 from lanehost.errors import StartupFailed
+from ranks.errors import BadCheckpoint
+from ranks.gguf_header import map_gguf, read_gguf_header, read_gguf_value
 
 _Kind = TypeVar("_Kind", str, int, float, bool)
-
-# What the reader raises on a file that is cut off or is no GGUF file at all.
-_READ_FAULTS = (OSError, ValueError, LookupError, TypeError, OverflowError)
 
 
 class GgufFields:
     """The metadata of one file; keeps the file mapped for as long as it lives."""
 
-    __slots__ = ("_fields", "_rows", "path")
+    __slots__ = ("_data", "_header", "path")
 
     def __init__(self, path: Path) -> None:
         """Read the metadata.
@@ -29,15 +26,13 @@ class GgufFields:
         """
         self.path = path
         try:
-            reader = GGUFReader(path)
-            # GGUF writes the fastest dimension first: rows are the last one.
-            self._rows = {str(t.name): int(t.shape[-1]) for t in reader.tensors if len(t.shape)}
-        except _READ_FAULTS as err:
+            self._data = map_gguf(path)
+            self._header = read_gguf_header(path, self._data)
+        except BadCheckpoint as err:
+            reason = str(err).removeprefix(f"{path}: ")
             raise StartupFailed(
-                f"{path} cannot be read as a GGUF file ({type(err).__name__}: {err}); "
-                "download or convert it again"
+                f"{path} cannot be read as a GGUF file ({reason}); download or convert it again"
             ) from err
-        self._fields = reader.fields
 
     def get(self, key: str, kind: type[_Kind]) -> _Kind | None:
         """Give a field, or None where the file has none."""
@@ -66,15 +61,18 @@ class GgufFields:
 
     def num_rows(self, tensor: str) -> int | None:
         """Give the rows of a tensor, or None where the file has none of that name."""
-        return self._rows.get(tensor)
+        info = self._header.tensors.get(tensor)
+        return None if info is None else info.shape[0]
 
     def _contents(self, key: str) -> object:
-        if key not in self._fields:
+        start = self._header.value_starts.get(key)
+        if start is None:
             return None
         try:
-            return self._fields[key].contents()
-        except _READ_FAULTS as err:
-            raise self._wrong(key, f"cannot be read ({err})") from err
+            return read_gguf_value(self.path, self._data, start)
+        except BadCheckpoint as err:
+            reason = str(err).removeprefix(f"{self.path}: ")
+            raise self._wrong(key, f"cannot be read ({reason})") from err
 
     def _wrong(self, key: str, what: str) -> StartupFailed:
         return StartupFailed(

@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from ranks.errors import BadCheckpoint
-from ranks.weights.gguf_header import GgufHeader, TensorInfo, read_gguf_header
+from ranks.gguf_header import GgufHeader, TensorInfo, map_gguf, read_gguf_header
 
 _TYPES = GGMLQuantizationType
 SUPPORTED_TYPES = (
@@ -49,7 +49,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._data = _map_file(path)
+        self._data = map_gguf(path)
         self.header: GgufHeader = read_gguf_header(path, self._data)
         self._infos: dict[str, TensorInfo] = {}
         for info in self.header.tensors.values():
@@ -133,13 +133,6 @@ class GgufFile:
             )
         pairs = tensor.view(-1, head_dim // 2, 2, *tensor.shape[1:])
         return pairs.transpose(1, 2).reshape(tensor.shape)
-
-
-def _map_file(path: Path) -> npt.NDArray[np.uint8]:
-    try:
-        return np.memmap(path, mode="r", dtype=np.uint8)
-    except (OSError, ValueError) as err:  # ValueError: an empty file cannot be mapped
-        raise BadCheckpoint(f"{path}: cannot be read: {err}") from err
 
 
 def _translate(name: str) -> str:

@@ -1,6 +1,11 @@
 """The laws of lanehost.text.gguf_fields."""
 
+import contextlib
+import struct
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lanehost.errors import StartupFailed
 from lanehost.text.gguf_fields import GgufFields
@@ -73,3 +78,54 @@ def test_text_that_is_no_utf8_is_named_by_its_field(tmp_path, fields):
 
     with pytest.raises(StartupFailed, match=r"field a\.word cannot be read"):
         GgufFields(path).need("a.word", str)
+
+
+def claiming(array):
+    """A file of one field, whose value is an array that claims what is not there."""
+    name = struct.pack("<Q", 1) + b"x"
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + name + struct.pack("<I", 9) + array
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize(
+    "array",
+    [
+        struct.pack("<IQ", 0, 1 << 60),
+        struct.pack("<IQ", 8, 1 << 60),
+        struct.pack("<IQ", 9, 1 << 60),
+        struct.pack("<IQ", 9, 1) * 5000 + struct.pack("<IQ", 0, 0),
+    ],
+)
+def test_a_small_file_that_claims_a_huge_array_is_refused_at_once(tmp_path, array):
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(claiming(array))
+
+    with pytest.raises(StartupFailed, match=r"bad\.gguf cannot be read as a GGUF file"):
+        GgufFields(path)
+
+
+@given(at=st.integers(0, 300), noise=st.binary(min_size=1, max_size=12))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_damaged_file_is_read_or_refused_field_by_field(tmp_path, fields, at, noise):
+    whole = fields.path.read_bytes()
+    path = tmp_path / "noise.gguf"
+    path.write_bytes(whole[:at] + noise + whole[at + len(noise) :])
+
+    with contextlib.suppress(StartupFailed):
+        damaged = GgufFields(path)
+        for key, kind in (("a.word", str), ("a.count", int), ("a.flag", bool)):
+            with contextlib.suppress(StartupFailed):
+                damaged.need(key, kind)
+        for key, kind in (("a.words", str), ("a.scores", float)):
+            with contextlib.suppress(StartupFailed):
+                damaged.need_list(key, kind)
+
+
+@given(content=st.binary(max_size=200))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+def test_noise_behind_the_magic_is_refused(tmp_path, content):
+    path = tmp_path / "noise.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0" + content)
+
+    with contextlib.suppress(StartupFailed):
+        assert GgufFields(path).num_rows("token_embd.weight") is None

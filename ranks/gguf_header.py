@@ -1,8 +1,10 @@
 """Read the header of a GGUF file, bounded.
 
 Laws: no length in the file is believed before it is checked against the bytes that
-are left, so a hostile file costs no more time or memory than its own size. Arrays of
-more than `_MAX_ARRAY_KEPT` values (the tokenizer's) are walked over, not kept.
+are left, so a hostile file costs no more time or memory than its own size. Long texts and
+arrays (the tokenizer's) are walked over, not kept; `read_gguf_value` reads one of them.
+
+The master reads this header as the ranks do, so nothing here loads torch (ADR 8).
 
 The `gguf` package's own reader walks any count that the file claims; it is used for
 its constants and its dequantising only.
@@ -34,9 +36,11 @@ _MAX_TENSORS = 262_144
 _MAX_DIMENSIONS = 4
 _MAX_ARRAY_KEPT = 4_096
 _MAX_STRING_KEPT = 65_536
+_MAX_VALUES = 4_194_304
 _DEFAULT_ALIGNMENT = 32
 
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 _SCALARS = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
     12: "<d",
@@ -56,10 +60,27 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """Fields and tensors; the value of a long array is None."""
+    """Fields and tensors.
+
+    What is long, and every array of texts, is None in `fields`; `value_starts` says at
+    which byte each value is.
+    """
 
     fields: dict[str, FieldValue]
+    value_starts: dict[str, int]
     tensors: dict[str, TensorInfo]
+
+
+def map_gguf(path: Path) -> npt.NDArray[np.uint8]:
+    """Map a file.
+
+    Raises:
+        BadCheckpoint: It cannot be read, or is empty.
+    """
+    try:
+        return np.memmap(path, mode="r", dtype=np.uint8)
+    except (OSError, ValueError) as err:  # ValueError: an empty file cannot be mapped
+        raise BadCheckpoint(f"{path}: cannot be read: {err}") from err
 
 
 def read_gguf_header(path: Path, data: npt.NDArray[np.uint8]) -> GgufHeader:
@@ -71,10 +92,12 @@ def read_gguf_header(path: Path, data: npt.NDArray[np.uint8]) -> GgufHeader:
     cursor = _Cursor(path, data)
     num_tensors, num_fields = _read_counts(cursor)
     fields: dict[str, FieldValue] = {}
+    value_starts: dict[str, int] = {}
     for _ in range(num_fields):
         name = cursor.read_name("field name")
         if name in fields:
             raise cursor.error(f"field {name!r} is there twice")
+        value_starts[name] = cursor.at
         fields[name] = _read_value(cursor, cursor.read("<I"))
     infos = [_read_tensor_info(cursor) for _ in range(num_tensors)]
     start = _align(cursor, fields.get("general.alignment", _DEFAULT_ALIGNMENT))
@@ -83,7 +106,28 @@ def read_gguf_header(path: Path, data: npt.NDArray[np.uint8]) -> GgufHeader:
         if info.name in tensors:
             raise cursor.error(f"tensor {info.name!r} is there twice")
         tensors[info.name] = _place(cursor, info, start)
-    return GgufHeader(fields=fields, tensors=tensors)
+    return GgufHeader(fields=fields, value_starts=value_starts, tensors=tensors)
+
+
+def read_gguf_value(path: Path, data: npt.NDArray[np.uint8], start: int) -> Scalar | list[Scalar]:
+    """Read one value whole, however long; `start` is one of the header's `value_starts`.
+
+    Raises:
+        BadCheckpoint: A text is not UTF-8, or an array has more values than any tokenizer.
+    """
+    cursor = _Cursor(path, data)
+    cursor.at = start
+    type_id = cursor.read("<I")
+    if type_id == _STRING:
+        return cursor.read_text(cursor.read("<Q"), "text")
+    if type_id != _ARRAY:
+        return cursor.read(_SCALARS[type_id])
+    type_id, length = cursor.read("<I"), cursor.read("<Q")
+    if length > _MAX_VALUES:
+        raise cursor.error(f"an array has {length} values, the limit is {_MAX_VALUES}")
+    if type_id == _STRING:
+        return [cursor.read_text(cursor.read("<Q"), "text") for _ in range(length)]
+    return list(_read_numbers(cursor, type_id, length))
 
 
 class _Cursor:
@@ -97,6 +141,12 @@ class _Cursor:
     def error(self, message: str) -> BadCheckpoint:
         return BadCheckpoint(f"{self.path}: {message}")
 
+    def too_short(self, num_bytes: int) -> BadCheckpoint:
+        return self.error(
+            f"the header wants {num_bytes} bytes at offset {self.at}, "
+            f"the file has {self.num_left} left"
+        )
+
     @property
     def num_left(self) -> int:
         return len(self.data) - self.at
@@ -104,10 +154,7 @@ class _Cursor:
     def skip(self, num_bytes: int) -> int:
         """Move on and return where it was."""
         if num_bytes > self.num_left:
-            raise self.error(
-                f"the header wants {num_bytes} bytes at offset {self.at}, "
-                f"the file has {self.num_left} left"
-            )
+            raise self.too_short(num_bytes)
         start, self.at = self.at, self.at + num_bytes
         return start
 
@@ -120,9 +167,12 @@ class _Cursor:
         length = self.read("<Q")
         if length > _MAX_NAME_BYTES:
             raise self.error(f"a {what} has {length} bytes, the limit is {_MAX_NAME_BYTES}")
-        start = self.skip(length)
+        return self.read_text(length, what)
+
+    def read_text(self, num_bytes: int, what: str) -> str:
+        start = self.skip(num_bytes)
         try:
-            return bytes(self.data[start : self.at]).decode()
+            return str(self.data[start : self.at], "utf-8")
         except UnicodeDecodeError as err:
             raise self.error(f"a {what} at offset {start} is not UTF-8") from err
 
@@ -164,17 +214,33 @@ def _read_string(cursor: _Cursor) -> str | None:
 def _read_array(cursor: _Cursor) -> tuple[Scalar, ...] | None:
     type_id, length = cursor.read("<I"), cursor.read("<Q")
     if type_id == _STRING:
-        for _ in range(length):  # each takes 8 bytes or more, so the file's end ends this
-            cursor.skip(cursor.read("<Q"))
+        _skip_strings(cursor, length)
         return None
     if type_id not in _SCALARS:
         raise cursor.error(f"an array has values of type {type_id}, which is not supported")
-    size = struct.calcsize(_SCALARS[type_id])
-    start = cursor.skip(length * size)
     if length > _MAX_ARRAY_KEPT:
+        cursor.skip(length * struct.calcsize(_SCALARS[type_id]))
         return None
+    return _read_numbers(cursor, type_id, length)
+
+
+def _read_numbers(cursor: _Cursor, type_id: int, length: int) -> tuple[Scalar, ...]:
+    start = cursor.skip(length * struct.calcsize(_SCALARS[type_id]))
     form = f"<{length}{_SCALARS[type_id][1]}"
     return struct.unpack_from(form, cursor.data, start)
+
+
+def _skip_strings(cursor: _Cursor, length: int) -> None:
+    """Walk over texts; there may be half a million, so a step of this loop is a short one."""
+    if length * _LENGTH.size > cursor.num_left:
+        raise cursor.too_short(length * _LENGTH.size)
+    read_length, data, last = _LENGTH.unpack_from, cursor.data, len(cursor.data) - _LENGTH.size
+    at = cursor.at
+    for _ in range(length):
+        if at > last:
+            raise cursor.error(f"a text begins at byte {at}, the file ends at {len(data)}")
+        at += _LENGTH.size + read_length(data, at)[0]
+    cursor.skip(at - cursor.at)
 
 
 def _read_tensor_info(cursor: _Cursor) -> TensorInfo:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranks.errors import BadCheckpoint
-from ranks.weights.gguf_header import read_gguf_header
+from ranks.gguf_header import map_gguf, read_gguf_header, read_gguf_value
 from tests.support.tiny_checkpoints import VOCAB_SIZE, write_gguf
 
 HUGE = 2**63 - 1
@@ -29,6 +29,11 @@ def folder(tmp_path_factory):
 def read(folder, content):
     path = folder / "some.gguf"
     return read_gguf_header(path, np.frombuffer(content, dtype=np.uint8))
+
+
+def read_value(folder, content, field):
+    path, data = folder / "some.gguf", np.frombuffer(content, dtype=np.uint8)
+    return read_gguf_value(path, data, read_gguf_header(path, data).value_starts[field])
 
 
 def name(text):
@@ -76,7 +81,12 @@ HOSTILE = {
         header(fields=1) + name("a") + struct.pack("<IIQ", 9, 0, HUGE), f"wants {HUGE}"),
     "array of strings": (
         header(fields=1) + name("a") + struct.pack("<IIQ", 9, 8, HUGE) + name("x") * 3,
-        "wants 8 bytes"),
+        f"wants {8 * HUGE} bytes"),
+    "array of strings cut short": (
+        header(fields=1) + name("a") + struct.pack("<IIQ", 9, 8, 4) + name("x" * 9) * 3,
+        "a text begins at byte 100, the file ends at 100"),
+    "array with a string of huge length": (
+        header(fields=1) + name("a") + struct.pack("<IIQQ", 9, 8, 1, HUGE), f"wants {HUGE + 8}"),
     "array of arrays": (
         header(fields=1) + name("a") + struct.pack("<IIQ", 9, 9, 1), "values of type 9"),
     "field twice": (
@@ -121,3 +131,40 @@ def test_long_arrays_are_walked_over_and_not_kept(folder):
     short = struct.pack("<IIQ3I", 9, 4, 3, 7, 8, 9)
     found = read(folder, header(fields=2) + name("long") + long + name("short") + short)
     assert found.fields == {"long": None, "short": (7, 8, 9)}
+
+
+def test_a_value_is_read_whole_however_long_it_is(folder):
+    words = struct.pack("<IIQ", 9, 8, 5000) + name("word") * 5000
+    text = struct.pack("<I", 8) + name("x" * 70_000)
+    flags = struct.pack("<IIQ3B", 9, 7, 3, 1, 0, 1)
+    content = header(fields=3) + name("words") + words + name("text") + text + name("f") + flags
+
+    assert read_value(folder, content, "words") == ["word"] * 5000
+    assert read_value(folder, content, "text") == "x" * 70_000
+    assert read_value(folder, content, "f") == [True, False, True]
+
+
+def test_one_value_of_a_field_is_read_as_the_header_has_it(folder):
+    content = header(fields=1) + name("a") + struct.pack("<Ii", 5, -7)
+    assert read_value(folder, content, "a") == -7
+
+
+def test_a_text_that_is_no_utf8_is_refused_when_it_is_read(folder):
+    content = header(fields=1) + name("a") + struct.pack("<IQ", 8, 1) + b"\xff"
+    with pytest.raises(BadCheckpoint, match=r"a text at offset .* is not UTF-8"):
+        read_value(folder, content, "a")
+
+
+def test_more_values_than_any_tokenizer_has_are_refused(folder):
+    content = header(fields=1) + name("a") + struct.pack("<IIQ", 9, 0, 4_194_305) + bytes(4_194_305)
+    with pytest.raises(BadCheckpoint, match="an array has 4194305 values, the limit is 4194304"):
+        read_value(folder, content, "a")
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_that_cannot_be_mapped_is_named(tmp_path, content):
+    path = tmp_path / "some.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadCheckpoint, match=r"some\.gguf: cannot be read"):
+        map_gguf(path)
