@@ -32,13 +32,14 @@ class Lane:
     """One occupied lane.
 
     `num_tokens` positions are written; `last_drawn` is the token that a decode feeds,
-    None until one was drawn.
+    None until one was drawn. `num_digested_blocks` are those that a digest has covered.
     """
 
     draw: Draw
     block_table: tuple[int, ...] = ()
     num_tokens: int = 0
     last_drawn: int | None = None
+    num_digested_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Rows:
     start: int
     token_ids: tuple[int, ...]
     block_table: tuple[int, ...]
+    num_digested_blocks: int
     draw: Draw
     draws: bool
 
@@ -115,7 +117,10 @@ class LaneTable:
         lane_ids = [row.lane_id for row in rows]
         if len(set(lane_ids)) != len(lane_ids):
             raise StepMismatch(f"a lane is there twice in the rows of lanes {lane_ids}")
-        digest = rows_digest(plan.step_id, plan.epoch, map(_resolved, rows))
+        num_chunks = len(plan.chunks)
+        resolved = [_resolved(row, row.token_ids) for row in rows[:num_chunks]]
+        resolved += [_resolved(row, None) for row in rows[num_chunks:]]
+        digest = rows_digest(plan.step_id, plan.epoch, resolved)
         if digest != plan.digest:
             raise StepMismatch(
                 f"the rows' digest is {digest.hex()}, the plan has {plan.digest.hex()}"
@@ -171,6 +176,7 @@ class _StagedStep:
             start=lane.num_tokens,
             token_ids=token_ids,
             block_table=lane.block_table,
+            num_digested_blocks=lane.num_digested_blocks,
             draw=lane.draw,
             draws=draws,
         )
@@ -179,7 +185,9 @@ class _StagedStep:
             raise StepMismatch(
                 f"lane {lane_id} would hold {rows.end} tokens, it has room for {room}"
             )
-        self.lanes[lane_id] = replace(lane, num_tokens=rows.end)
+        self.lanes[lane_id] = replace(
+            lane, num_tokens=rows.end, num_digested_blocks=len(lane.block_table)
+        )
         return rows
 
     def _join(self, join: LaneJoin) -> None:
@@ -216,11 +224,11 @@ class _StagedStep:
         return lane
 
 
-def _resolved(rows: Rows) -> ResolvedRows:
+def _resolved(rows: Rows, token_ids: tuple[int, ...] | None) -> ResolvedRows:
     return ResolvedRows(
         lane_id=rows.lane_id,
         start=rows.start,
-        num_tokens=len(rows.token_ids),
         num_blocks=len(rows.block_table),
-        last_block=rows.block_table[-1],
+        gained_blocks=rows.block_table[rows.num_digested_blocks :],
+        token_ids=token_ids,
     )

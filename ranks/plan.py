@@ -117,15 +117,17 @@ class StepRefused:
 class ResolvedRows:
     """The rows of one lane in one step, as master and rank each resolve them.
 
-    `start` is the first position written, `num_blocks` and `last_block` describe
-    the lane's block table once it has grown.
+    `start` is the first position written. `num_blocks` is the length of the lane's block
+    table once it has grown, `gained_blocks` what it gained since it ran last: as every
+    step tells the gain, equal digests mean equal tables. `token_ids` are those of a
+    chunk, None for a decode: the master cannot know the token that it runs.
     """
 
     lane_id: int
     start: int
-    num_tokens: int
     num_blocks: int
-    last_block: int
+    gained_blocks: tuple[int, ...]
+    token_ids: tuple[int, ...] | None
 
 
 def rows_digest(step_id: int, epoch: int, rows: Iterable[ResolvedRows]) -> bytes:
@@ -136,11 +138,18 @@ def rows_digest(step_id: int, epoch: int, rows: Iterable[ResolvedRows]) -> bytes
     """
     hasher = blake2b(struct.pack("<QI", step_id, epoch), digest_size=_DIGEST_BYTES)
     for row in rows:
-        hasher.update(
-            struct.pack(
-                "<5I", row.lane_id, row.start, row.num_tokens, row.num_blocks, row.last_block
-            )
+        token_ids = row.token_ids or ()
+        numbers = (
+            row.lane_id,
+            row.start,
+            row.num_blocks,
+            row.token_ids is None,
+            len(row.gained_blocks),
+            len(token_ids),
+            *row.gained_blocks,
+            *token_ids,
         )
+        hasher.update(struct.pack(f"<{len(numbers)}I", *numbers))
     return hasher.digest()
 
 
@@ -149,9 +158,9 @@ def result_digest(plan_digest: bytes, token_ids: Iterable[int], drawn: dict[int,
 
     `token_ids` are the tokens that were fed, in row order; `drawn` is in any order.
     """
+    fed = tuple(token_ids)
+    told = [number for pair in sorted(drawn.items()) for number in pair]
+    numbers = (len(fed), *fed, *told)
     hasher = blake2b(plan_digest, digest_size=_DIGEST_BYTES)
-    for token_id in token_ids:
-        hasher.update(struct.pack("<I", token_id))
-    for lane_id, token_id in sorted(drawn.items()):
-        hasher.update(struct.pack("<II", lane_id, token_id))
+    hasher.update(struct.pack(f"<{len(numbers)}I", *numbers))
     return hasher.digest()

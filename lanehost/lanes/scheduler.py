@@ -24,8 +24,8 @@ def plan_step(
     if not decoding and not chunks and not lanes.pending_leaves:
         return None
     running = [lanes[chunk.lane_id] for chunk in chunks] + decoding
-    rows = [_rows(lanes[chunk.lane_id], len(chunk.token_ids)) for chunk in chunks]
-    rows += [_rows(lane, 1) for lane in decoding]
+    rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in chunks]
+    rows += [_rows(lane, None) for lane in decoding]
     return StepPlan(
         step_id=step_id,
         epoch=epoch,
@@ -70,11 +70,11 @@ def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
     return chunks
 
 
-def _rows(lane: Lane, num_tokens: int) -> ResolvedRows:
+def _rows(lane: Lane, token_ids: tuple[int, ...] | None) -> ResolvedRows:
     return ResolvedRows(
         lane_id=lane.lane_id,
         start=lane.num_planned_tokens,
-        num_tokens=num_tokens,
         num_blocks=len(lane.block_ids),
-        last_block=lane.block_ids[-1],
+        gained_blocks=lane.block_ids[lane.num_announced_blocks :],
+        token_ids=token_ids,
     )

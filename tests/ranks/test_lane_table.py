@@ -108,6 +108,41 @@ def test_a_plan_that_does_not_fit_is_refused_by_name_and_changes_nothing(says):
     assert table.lanes == before
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_block_or_a_token_that_the_master_did_not_mean_is_refused(at):
+    table, writer = LaneTable(LIMITS), PlanWriter(block_size=4)
+    plan = writer.plan(prompts={0: list(range(12))})
+    blocks, tokens = list(plan.grows[0].block_ids), list(plan.chunks[0].token_ids)
+    blocks[at], tokens[at] = 14, 40
+    for changes in (
+        {"grows": (replace(plan.grows[0], block_ids=tuple(blocks)),)},
+        {"chunks": (replace(plan.chunks[0], token_ids=tuple(tokens)),)},
+    ):
+        with pytest.raises(StepMismatch, match="the rows' digest is"):
+            LaneTable(LIMITS).check(replace(plan, **changes))
+    assert table.check(plan).rows
+
+
+def test_blocks_that_a_lane_gained_without_running_are_digested_when_it_runs():
+    table, writer = table_with_lane_0()
+    silent = replace(
+        writer.plan(more={1: [8]}), grows=(LaneGrow(lane_id=0, block_ids=(14, 15)),), chunks=()
+    )
+    table.commit(table.check(replace(silent, digest=rows_digest(silent.step_id, 1, []))), {})
+    plan = writer.plan(decodes=(0,))
+    lane = table.lanes[0]
+    row = ResolvedRows(
+        lane_id=0, start=lane.num_tokens, num_blocks=len(lane.block_table), gained_blocks=(14, 15),
+        token_ids=None,
+    )  # fmt: skip
+    wrong = replace(row, gained_blocks=(15, 14))
+    with pytest.raises(StepMismatch, match="the rows' digest is"):
+        table.check(replace(plan, digest=rows_digest(plan.step_id, 1, [wrong])))
+    plan = writer.plan(decodes=(0,))
+    digest = rows_digest(plan.step_id, 1, [row])
+    assert table.check(replace(plan, grows=(), digest=digest)).rows
+
+
 def test_the_id_of_a_refused_step_is_spent():
     table, writer = table_with_lane_0()
     plan = writer.plan(decodes=(0,))
@@ -163,7 +198,7 @@ def test_a_lane_that_joins_with_cached_tokens_goes_on_after_them():
     joins = (LaneJoin(lane_id=2, draw=Draw(), num_cached_tokens=4),)
     grows = (LaneGrow(lane_id=2, block_ids=(0, 15)),)
     chunks = (Chunk(lane_id=2, start=4, token_ids=(5, 6, 7), draws=True),)
-    row = ResolvedRows(lane_id=2, start=4, num_tokens=3, num_blocks=2, last_block=15)
+    row = ResolvedRows(lane_id=2, start=4, num_blocks=2, gained_blocks=(0, 15), token_ids=(5, 6, 7))
     digest = rows_digest(plan.step_id, plan.epoch, [row])
     step = table.check(replace(plan, joins=joins, grows=grows, chunks=chunks, digest=digest))
     assert [(rows.start, rows.end, rows.block_table) for rows in step.rows] == [(4, 7, (0, 15))]

@@ -68,6 +68,7 @@ class FakeLane:
     block_ids: list[int] = field(default_factory=list[int])
     num_written: int = 0
     last_drawn: int | None = None
+    num_digested_blocks: int = 0
 
 
 class FakeRanks:
@@ -151,14 +152,14 @@ class FakeRanks:
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
             assert chunk.start == lane.num_written, "chunk does not begin where the last ended"
-            rows.append(self._write(chunk.lane_id, chunk.token_ids))
+            rows.append(self._write(chunk.lane_id, chunk.token_ids, chunk.token_ids))
             fed += chunk.token_ids
             if chunk.draws:
                 self._draw(chunk.lane_id, drawn, failures)
         for lane_id in plan.decodes:
             lane = self._lanes[lane_id]
             assert lane.last_drawn is not None, "decodes before its prompt was complete"
-            rows.append(self._write(lane_id, (lane.last_drawn,)))
+            rows.append(self._write(lane_id, (lane.last_drawn,), None))
             fed.append(lane.last_drawn)
             self._draw(lane_id, drawn, failures)
         assert len({row.lane_id for row in rows}) == len(rows), "a lane twice in one plan"
@@ -175,7 +176,9 @@ class FakeRanks:
         assert all(0 <= block < self._facts.num_blocks for block in block_ids)
         self._lanes[lane_id].block_ids.extend(block_ids)
 
-    def _write(self, lane_id: int, token_ids: tuple[int, ...]) -> ResolvedRows:
+    def _write(
+        self, lane_id: int, token_ids: tuple[int, ...], told_ids: tuple[int, ...] | None
+    ) -> ResolvedRows:
         lane = self._lanes[lane_id]
         start = lane.num_written
         for token_id in token_ids:
@@ -185,12 +188,14 @@ class FakeRanks:
             assert not any(block_id in other.block_ids for other in others), "wrote a shared block"
             self._cells[block_id, offset] = token_id
             lane.num_written += 1
+        gained = tuple(lane.block_ids[lane.num_digested_blocks :])
+        lane.num_digested_blocks = len(lane.block_ids)
         return ResolvedRows(
             lane_id=lane_id,
             start=start,
-            num_tokens=len(token_ids),
             num_blocks=len(lane.block_ids),
-            last_block=lane.block_ids[-1],
+            gained_blocks=gained,
+            token_ids=told_ids,
         )
 
     def _history(self, lane: FakeLane) -> list[int]:

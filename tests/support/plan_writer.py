@@ -1,7 +1,5 @@
 """Writes plans as a master does: keeps its own view of the lanes and fills in digests."""
 
-from dataclasses import replace
-
 from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
 
 
@@ -43,7 +41,18 @@ class PlanWriter:
         )
         lengths = [(c.lane_id, len(c.token_ids)) for c in chunks] + [(d, 1) for d in decodes]
         grows = tuple(filter(None, (self._grow(lane, length) for lane, length in lengths)))
-        rows = [self._advance(lane, length) for lane, length in lengths]
+        gained = {grow.lane_id: grow.block_ids for grow in grows}
+        told = {chunk.lane_id: chunk.token_ids for chunk in chunks}
+        rows = [
+            ResolvedRows(
+                lane_id=lane,
+                start=self._advance(lane, length),
+                num_blocks=len(self.tables[lane]),
+                gained_blocks=gained.get(lane, ()),
+                token_ids=told.get(lane),
+            )
+            for lane, length in lengths
+        ]
         plan = StepPlan(
             step_id=self.next_step_id,
             epoch=self.epoch,
@@ -67,19 +76,7 @@ class PlanWriter:
         table.extend(block_ids)
         return LaneGrow(lane_id=lane_id, block_ids=block_ids)
 
-    def _advance(self, lane_id: int, length: int) -> ResolvedRows:
+    def _advance(self, lane_id: int, length: int) -> int:
         start = self.positions[lane_id]
         self.positions[lane_id] = start + length
-        table = self.tables[lane_id]
-        return ResolvedRows(
-            lane_id=lane_id,
-            start=start,
-            num_tokens=length,
-            num_blocks=len(table),
-            last_block=table[-1],
-        )
-
-
-def resigned(plan: StepPlan, rows: list[ResolvedRows]) -> StepPlan:
-    """The plan with the digest of `rows`."""
-    return replace(plan, digest=rows_digest(plan.step_id, plan.epoch, rows))
+        return start

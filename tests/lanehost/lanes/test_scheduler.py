@@ -97,7 +97,7 @@ def test_a_job_is_planned_for_exactly_its_most_tokens():
 def test_the_digest_covers_the_rows_as_the_master_resolves_them():
     lanes = LaneTable(2, block_size=4)
     lanes.seat(make_sequence((1, 2)), (4, 9))
-    row = ResolvedRows(lane_id=0, start=0, num_tokens=2, num_blocks=2, last_block=9)
+    row = ResolvedRows(lane_id=0, start=0, num_blocks=2, gained_blocks=(4, 9), token_ids=(1, 2))
     assert plan(lanes).digest == rows_digest(1, 1, [row])
 
 
