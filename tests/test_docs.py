@@ -1,13 +1,20 @@
 """The pages say what is: tests, rooms, options, errors and decisions that they name exist."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import click
 
-from lanehost import errors
+from lanehost import client_errors, errors
 from lanehost.cli import main
+from lanehost.client import Client
+from lanehost.client_codec import Options, Reply
+from lanehost.door import model_card
+from lanehost.http.app import build_http_app
+from lanehost.http.body import Body, ChatBody, CompletionBody, MessageBody, StreamOptions
+from tests.support.fake_door import FakeDoor
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -23,11 +30,29 @@ def _read(path: Path) -> str:
 
 def _rows(page: str, heading: str) -> list[list[str]]:
     """Return the cells of the first table below a heading, without its head."""
-    section = _read(DOCS / page).split(f"\n## {heading}\n", maxsplit=1)[1].split("\n## ")[0]
-    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
-    assert table is not None, f"no table below {heading} in {page}"
-    lines = table.group().splitlines()[2:]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return _tables(page, heading)[0]
+
+
+def _tables(page: str, heading: str) -> list[list[list[str]]]:
+    """Return the cells of every table between a heading and the next one."""
+    section = re.split(rf"\n##+ {re.escape(heading)}\n", _read(DOCS / page))[1]
+    section = re.split(r"\n##+ ", section)[0]
+    tables = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert tables, f"no table below {heading} in {page}"
+    return [[_cells(line) for line in table.splitlines()[2:]] for table in tables]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def _named(cell: str) -> list[str]:
+    """Return what a cell names in code."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def _all_named(page: str, heading: str) -> list[str]:
+    return [name for row in _rows(page, heading) for name in _named(row[0])]
 
 
 def _tests_in(path: Path) -> set[str]:
@@ -106,6 +131,99 @@ def test_the_table_of_options_is_what_serve_takes():
     assert listed == _serve_options()
 
 
+def test_the_defaults_of_a_request_are_those_of_the_model_card():
+    listed = {row[0].strip("`"): row[1] for row in _rows("operate.md", "Defaults of a request")}
+    card = {
+        name: getattr(model_card.DEFAULT_SAMPLING, name)
+        for name in ("temperature", "top_p", "top_k", "min_p", "seed")
+    }
+    card["max_tokens"] = model_card.DEFAULT_MAX_TOKENS
+    assert listed == {
+        name: "none" if value is None else f"{value:g}" for name, value in card.items()
+    }
+
+
+def test_the_exit_codes_are_those_that_help_lists():
+    tables = _tables("operate.md", "Exit codes")
+    for table, command in zip(tables, ("serve", "generate"), strict=True):
+        said = (main.commands[command].help or "").split("Exit codes:")[1]
+        assert [row[0] for row in table] == re.findall(r"(?:^|,)\s*(\d+) ", said)
+    assert main.commands["chat"].help.split("Exit codes:")[1] == said
+
+
+def test_the_page_clients_lists_every_option_field_method_and_exception():
+    assert _all_named("clients.md", "Options") == list(Options.__annotations__)
+    assert [row[0].strip("`") for row in _rows("clients.md", "Reply")] == list(Reply.__slots__)
+    methods = [name for name in vars(Client) if not name.startswith("_")]
+    assert sorted(row[0].strip("`") for row in _rows("clients.md", "Python")) == sorted(methods)
+    raised = {error.__name__ for error in client_errors.ClientError.__subclasses__()}
+    assert set(_all_named("clients.md", "Exceptions")) == raised
+
+
+def test_the_page_clients_lists_every_path():
+    listed = {row[0].strip("`"): row[1] for row in _rows("clients.md", "HTTP")}
+    served = {
+        re.sub(r":\w+}", "}", route.path): "POST" if route.methods == {"POST"} else "GET"
+        for route in build_http_app(FakeDoor()).routes
+    }
+    assert listed == served
+
+
+def test_the_page_clients_lists_every_field_that_is_understood():
+    where = {
+        "both": {ChatBody, CompletionBody},
+        "chat": {ChatBody},
+        "completions": {CompletionBody},
+    }
+    listed = {
+        (name, body)
+        for row in _rows("clients.md", "Fields that are understood")
+        for name in _named(row[0])
+        for body in where[row[1]]
+    }
+    assert listed == {
+        (name, body) for body in (ChatBody, CompletionBody) for name in body.model_fields
+    }
+
+
+def test_the_page_clients_lists_every_value_that_asks_for_nothing():
+    taken = {
+        (place + name, json.dumps(value))
+        for body, place in _PLACES.items()
+        for name, values in body.not_built.items()
+        for value in values
+        if not isinstance(value, float)
+    }
+    listed = {
+        (_PLACE_WORDS.get(row[0].split("`")[0], "") + name, value)
+        for row in _rows("clients.md", "Fields that are refused")
+        for name in _named(row[0])
+        for value in _values(row[1])
+    }
+    assert listed == taken
+    assert {name for body in _PLACES for name in body.not_built} == {
+        name.split(".")[-1] for name in _all_named("clients.md", "Fields that are refused")
+    }
+
+
+_PLACE_WORDS = {"in a message: ": "messages."}
+_PLACES: dict[type[Body], str] = {
+    ChatBody: "",
+    CompletionBody: "",
+    StreamOptions: "stream_options.",
+    MessageBody: "messages.",
+}
+
+
+def _values(cell: str) -> list[str]:
+    """Return the values of a cell as JSON; only null is none."""
+    if cell == "only null":
+        return []
+    first = cell.split(" for a chat", maxsplit=1)[0]
+    parts = [first] if first.startswith(("{", "[")) else first.split(", ")
+    return [json.dumps(json.loads(part)) for part in parts]
+
+
 def test_every_error_has_its_status_on_the_page():
     listed = {name for row in _rows("operate.md", "Statuses") for name in row[1].split(", ")}
     named = {
@@ -118,7 +236,7 @@ def test_every_error_has_its_status_on_the_page():
 
 def test_every_event_on_the_page_is_logged():
     source = "".join(_read(path) for path in (ROOT / "lanehost").rglob("*.py"))
-    events = [row[0].strip("`") for row in _rows("operate.md", "Logs")]
+    events = _all_named("operate.md", "Logs")
     assert [event for event in events if f'"{event}"' not in source] == []
 
 
