@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from lanehost.errors import StartupFailed
+from lanehost.errors import InvalidRequest, StartupFailed
 from lanehost.text.chat_template import ChatTemplate
 from lanehost.text.gguf_fields import GgufFields
 from lanehost.text.gguf_tokenizer import tokenizer_from_gguf
@@ -23,9 +23,13 @@ from lanehost.text.hf_folder import (
     HfFolder,
 )
 from lanehost.text.hf_tokenizer import special_token, tokenizer_from_folder
+from lanehost.text.panics import panics_as
 from lanehost.text.tokenizer import Tokenizer
 
 log = structlog.get_logger()
+
+# A tokenizer that fails on this fails on everything.
+_PLAIN_TEXT = "The quick brown fox jumps over 13 lazy dogs."
 
 NO_TEMPLATE = "the model has no chat template"
 
@@ -54,6 +58,16 @@ def load_model_text(model_path: Path) -> ModelText:
     Raises:
         StartupFailed: a file or field is missing or wrong; names it and says what to do.
     """
+    with panics_as(StartupFailed(f"{model_path}: its tokenizer cannot be built")):
+        text = _load(model_path)
+    try:
+        text.tokenizer.encode(_PLAIN_TEXT)
+    except InvalidRequest as err:
+        raise StartupFailed(f"{model_path}: its tokenizer fails on plain text ({err})") from err
+    return text
+
+
+def _load(model_path: Path) -> ModelText:
     if model_path.is_dir():
         return _from_folder(HfFolder(model_path))
     if model_path.is_file():

@@ -12,6 +12,7 @@ import tokenizers
 
 from lanehost.errors import InvalidRequest
 from lanehost.text.detokenizer import Detokenizer
+from lanehost.text.panics import panics_as
 from lanehost.text.pieces import Pieces
 
 
@@ -48,7 +49,7 @@ class Tokenizer:
         Special tokens that the text spells out become their ids.
 
         Raises:
-            InvalidRequest: the text is not Unicode text; field `text`.
+            InvalidRequest: the text is not Unicode text, or the pipeline fails on it; field `text`.
         """
         return self._encode(text, adds_special=True)
 
@@ -56,7 +57,7 @@ class Tokenizer:
         """Encode a rendered chat: nothing is added, for its template wrote all it wants.
 
         Raises:
-            InvalidRequest: the text is not Unicode text; field `text`.
+            InvalidRequest: the text is not Unicode text, or the pipeline fails on it; field `text`.
         """
         return self._encode(text, adds_special=False)
 
@@ -85,7 +86,14 @@ class Tokenizer:
 
     def _encode(self, text: str, *, adds_special: bool) -> list[int]:
         try:
-            # As a batch of one: only a batch lets other threads run meanwhile.
-            return self._pipeline.encode_batch([text], add_special_tokens=adds_special)[0].ids
+            # Its regular expressions give up on some texts, by a panic.
+            with panics_as(InvalidRequest("text", "the model's tokenizer cannot cut it")):
+                # As a batch of one: only a batch lets other threads run meanwhile.
+                batch = self._pipeline.encode_batch([text], add_special_tokens=adds_special)
         except TypeError as err:  # how the pipeline answers half a surrogate pair
             raise InvalidRequest("text", "it holds half of a surrogate pair") from err
+        except InvalidRequest:
+            raise
+        except Exception as err:  # the pipeline's errors have no class of their own
+            raise InvalidRequest("text", "the model's tokenizer cannot encode it") from err
+        return batch[0].ids

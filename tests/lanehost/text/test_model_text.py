@@ -1,5 +1,6 @@
 """The laws of lanehost.text.model_text."""
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,13 @@ from structlog.testing import capture_logs
 from lanehost.errors import StartupFailed
 from lanehost.job import ChatMessage, Role
 from lanehost.text.model_text import NO_TEMPLATE, load_model_text
-from tests.support.text_models import CHATML, byte_level_fields, write_folder, write_gguf
+from tests.support.text_models import (
+    CHATML,
+    byte_level_fields,
+    train_byte_level,
+    write_folder,
+    write_gguf,
+)
 
 HELLO = (ChatMessage(role=Role.USER, content="hello"),)
 RENDERED = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
@@ -179,6 +186,19 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path, files, says):
 def test_what_is_wrong_with_a_file_is_named(tmp_path, changes, says):
     with pytest.raises(StartupFailed, match=says):
         load_model_text(gguf(tmp_path, **changes))
+
+
+def test_a_tokenizer_that_panics_on_plain_text_does_not_start(tmp_path):
+    pipeline = json.loads(train_byte_level().to_str())
+    pipeline["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": r"(\w+\s?)+(\w+\s?)+$x"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+    with pytest.raises(StartupFailed, match="small: its tokenizer fails on plain text"):
+        load_model_text(write_folder(tmp_path / "small", tokenizer_json=pipeline))
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Pipeline
-from tokenizers import models, processors
 
 from lanehost.errors import InvalidRequest
 from lanehost.job import ChatMessage, Role
@@ -18,10 +18,12 @@ from tests.support.text_models import train_byte_level
 CASES = Path(__file__).parents[2] / "data" / "smollm2_greedy.jsonl"
 
 
-def letters(*, adds_bos=True, **pieces):
+def letters(*, adds_bos=True, cut=None, **pieces):
     """A tokenizer of three letters and a bos."""
     pipeline = Pipeline(models.BPE({"<s>": 0, "a": 1, "b": 2, "c": 3}, []))
     pipeline.add_special_tokens(["<s>"])
+    if cut is not None:
+        pipeline.pre_tokenizer = cut
     if adds_bos:
         pipeline.post_processor = processors.TemplateProcessing(
             single=["<s>", "$A"], special_tokens=[("<s>", 0)]
@@ -109,6 +111,24 @@ def test_a_first_space_is_dropped_where_the_tokenizer_added_it():
 def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(InvalidRequest, match="text: it holds half of a surrogate pair"):
         letters().encode("a\ud800")
+
+
+@pytest.mark.parametrize("encode", ["encode", "encode_rendered"])
+def test_a_text_on_which_the_pipeline_panics_is_refused_and_the_next_one_is_not(encode):
+    tokenizer = letters(cut=pre_tokenizers.Split(Regex("(a+)+$"), "isolated"), adds_bos=False)
+
+    with pytest.raises(InvalidRequest, match="text: the model's tokenizer cannot cut it"):
+        getattr(tokenizer, encode)("a" * 28 + "b")
+
+    assert getattr(tokenizer, encode)("ab") == [1, 2]
+
+
+def test_a_text_that_the_pipeline_has_no_token_for_is_refused():
+    pipeline = Pipeline(models.WordLevel({"a": 0}, unk_token="<unk>"))
+    tokenizer = Tokenizer(pipeline, Pieces(table=(b"a",), special=frozenset()))
+
+    with pytest.raises(InvalidRequest, match="text: the model's tokenizer cannot encode it"):
+        tokenizer.encode("b")
 
 
 def test_the_size_is_one_more_than_the_largest_id():
