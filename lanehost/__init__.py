@@ -7,9 +7,10 @@ which nearly every process of lanehost loads anyway; it loads no torch, no serve
 nothing of the master.
 """
 
-from lanehost.client import AsyncClient, AsyncReplyStream, Client, ReplyStream
+from lanehost.client import AsyncClient, Client
 from lanehost.client_codec import Delta, Reply
 from lanehost.client_errors import ClientError
+from lanehost.client_stream import AsyncReplyStream, ReplyStream
 
 __all__ = [
     "AsyncClient",

@@ -12,34 +12,28 @@ raises a `ClientError` (client_errors.py). Leaving a stream's block cancels a re
 has not ended.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, NoReturn, Self, Unpack
+from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from lanehost.addresses import parse_address
 from lanehost.client_codec import (
     CHANNEL_OPTIONS,
-    Delta,
     Message,
     Options,
     Prompt,
     Reply,
-    ReplyBuilder,
     decode_card,
     decode_reply,
+    encode_detokenize,
     encode_request,
     encode_tokenize,
 )
-from lanehost.client_errors import (
-    CallCancelled,
-    ServerFault,
-    Status,
-    read_status,
-    to_client_error,
-)
+from lanehost.client_errors import translate
+from lanehost.client_stream import AsyncReplyStream, ReplyStream
 from lanehost.door.model_card import ModelCard
 from lanehost.v1 import inference_pb2 as pb
 from lanehost.v1 import inference_pb2_grpc
@@ -47,113 +41,52 @@ from lanehost.v1 import inference_pb2_grpc
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 # For the calls that run no model; generate and stream have the option `timeout`.
 _ASK_TIMEOUT_S = 60.0
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_Channel = TypeVar("_Channel", bound=grpc.Channel | grpc.aio.Channel)
 
 
-class _Stream:
-    """What both kinds of streams share: the reply so far, and the call behind it."""
+class _Connection(Generic[_Channel]):
+    """What both kinds of clients share: the channel, the stubs, and whether they are closed."""
 
-    def __init__(self, call: Any) -> None:  # the stubs are not typed
-        self._call = call
-        self._builder = ReplyBuilder()
+    def __init__(self, address: str, channel: _Channel) -> None:
+        self._address = address
+        self._channel = channel
+        self._is_closed = False
+        self._stubs = _stub(channel)
+        self._health_stubs = health_pb2_grpc.HealthStub(channel)
 
     def __repr__(self) -> str:
-        state = "ended" if self._builder.is_finished else "open"
-        return f"<{type(self).__name__} {state} {len(self.text)} characters>"
+        return f"<{type(self).__name__} {self._address}>"
 
     @property
-    def text(self) -> str:
-        """The text so far."""
-        return self._builder.text
+    def _stub(self) -> Any:  # generated, and not typed
+        self._check_open()
+        return self._stubs
 
     @property
-    def reply(self) -> Reply:
-        """The whole reply.
+    def _health(self) -> Any:  # generated, and not typed
+        self._check_open()
+        return self._health_stubs
 
-        Raises:
-            RuntimeError: it has not ended.
-        """
-        return self._builder.reply()
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this client was closed; make another one")
 
-    def cancel(self) -> None:
-        """Cancel the reply if it has not ended; the server drops it at once."""
-        self._call.cancel()
-
-    def _check_whole(self) -> None:
-        if not self._builder.is_finished:
-            message = "the server ended the stream without its last event"
-            raise ServerFault(Status(code=grpc.StatusCode.INTERNAL, message=message))
+    def _raise(self, error: grpc.RpcError) -> NoReturn:
+        raise translate(error, address=self._address) from None
 
 
-class ReplyStream(_Stream):
-    """Iterate over it once for the deltas; `reply` is the whole reply afterwards."""
-
-    def __iter__(self) -> Iterator[Delta]:
-        """Yield new tokens as they come."""
-        try:
-            for event in self._call:
-                delta = self._builder.take(event)
-                if delta is not None:
-                    yield delta
-        except grpc.RpcError as error:
-            _raise(error)
-        self._check_whole()
-
-    def __enter__(self) -> Self:
-        """Own the call until the block is left."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Cancel the reply if it has not ended."""
-        self.cancel()
-
-
-class AsyncReplyStream(_Stream):
-    """Iterate over it once for the deltas; `reply` is the whole reply afterwards."""
-
-    async def __aiter__(self) -> AsyncIterator[Delta]:
-        """Yield new tokens as they come."""
-        try:
-            async for event in self._call:
-                delta = self._builder.take(event)
-                if delta is not None:
-                    yield delta
-        except grpc.RpcError as error:
-            _raise(error)
-        except asyncio.CancelledError as error:
-            _raise_if_call_cancelled(error)
-        self._check_whole()
-
-    async def __aenter__(self) -> Self:
-        """Own the call until the block is left."""
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Cancel the reply if it has not ended."""
-        self.cancel()
-
-
-class Client:
+class Client(_Connection[grpc.Channel]):
     """Talks to one server; use it in a `with` block, from any number of threads."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        """Connect to HOST:PORT, at the first call."""
-        self._address = address
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = _stub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        """Connect to HOST:PORT, at the first call.
 
-    def __repr__(self) -> str:
-        return f"<Client {self._address}>"
+        Raises:
+            ValueError: the address is not HOST:PORT.
+        """
+        parse_address(address)
+        super().__init__(address, grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
 
     def __enter__(self) -> Self:
         """Own the connection until the block is left."""
@@ -170,6 +103,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; open calls are cancelled."""
+        self._is_closed = True
         self._channel.close()
 
     def generate(
@@ -191,7 +125,7 @@ class Client:
         try:
             reply = self._stub.Generate(message, timeout=options.get("timeout"))
         except grpc.RpcError as error:
-            _raise(error)
+            self._raise(error)
         return decode_reply(reply)
 
     def stream(
@@ -205,7 +139,8 @@ class Client:
         """Generate a reply and stream it; iterating raises what `generate` would."""
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.StreamGenerateRequest, wanted, options)
-        return ReplyStream(self._stub.StreamGenerate(message, timeout=options.get("timeout")))
+        call = self._stub.StreamGenerate(message, timeout=options.get("timeout"))
+        return ReplyStream(call, address=self._address)
 
     def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None
@@ -216,7 +151,7 @@ class Client:
 
     def detokenize(self, token_ids: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text of the ids."""
-        message = pb.DetokenizeRequest(token_ids=token_ids, keep_special=keep_special)
+        message = encode_detokenize(token_ids, keep_special=keep_special)
         text: str = self._ask(self._stub.Detokenize, message).text
         return text
 
@@ -227,27 +162,42 @@ class Client:
     def health(self) -> bool:
         """Say whether the server runs requests."""
         answer = self._ask(self._health.Check, health_pb2.HealthCheckRequest())
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        return bool(answer.status == _SERVING)
+
+    def wait_until_serving(self, timeout: float) -> None:
+        """Wait until the server runs requests, for `timeout` seconds at most.
+
+        Raises:
+            ClientError: the time is over, or nobody answers.
+        """
+        call = self._health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout)
+        try:
+            for answer in call:
+                if answer.status == _SERVING:
+                    return
+        except grpc.RpcError as error:
+            self._raise(error)
+        finally:
+            call.cancel()
 
     def _ask(self, method: Any, message: object) -> Any:  # the stubs are not typed
         try:
             return method(message, timeout=_ASK_TIMEOUT_S)
         except grpc.RpcError as error:
-            _raise(error)
+            self._raise(error)
 
 
-class AsyncClient:
+class AsyncClient(_Connection[grpc.aio.Channel]):
     """Talks to one server from one event loop; use it in an `async with` block."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        """Connect to HOST:PORT, at the first call."""
-        self._address = address
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = _stub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        """Connect to HOST:PORT, at the first call.
 
-    def __repr__(self) -> str:
-        return f"<AsyncClient {self._address}>"
+        Raises:
+            ValueError: the address is not HOST:PORT.
+        """
+        parse_address(address)
+        super().__init__(address, grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS))
 
     async def __aenter__(self) -> Self:
         """Own the connection until the block is left."""
@@ -264,6 +214,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connection."""
+        self._is_closed = True
         await self._channel.close()
 
     async def generate(
@@ -285,7 +236,7 @@ class AsyncClient:
         try:
             reply = await self._stub.Generate(message, timeout=options.get("timeout"))
         except grpc.RpcError as error:
-            _raise(error)
+            self._raise(error)
         return decode_reply(reply)
 
     def stream(
@@ -300,7 +251,7 @@ class AsyncClient:
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.StreamGenerateRequest, wanted, options)
         call = self._stub.StreamGenerate(message, timeout=options.get("timeout"))
-        return AsyncReplyStream(call)
+        return AsyncReplyStream(call, address=self._address)
 
     async def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None
@@ -311,7 +262,7 @@ class AsyncClient:
 
     async def detokenize(self, token_ids: Iterable[int], *, keep_special: bool = False) -> str:
         """Return the text of the ids."""
-        message = pb.DetokenizeRequest(token_ids=token_ids, keep_special=keep_special)
+        message = encode_detokenize(token_ids, keep_special=keep_special)
         text: str = (await self._ask(self._stub.Detokenize, message)).text
         return text
 
@@ -322,30 +273,30 @@ class AsyncClient:
     async def health(self) -> bool:
         """Say whether the server runs requests."""
         answer = await self._ask(self._health.Check, health_pb2.HealthCheckRequest())
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        return bool(answer.status == _SERVING)
+
+    async def wait_until_serving(self, timeout: float) -> None:  # noqa: ASYNC109 - as in Client
+        """Wait until the server runs requests, for `timeout` seconds at most.
+
+        Raises:
+            ClientError: the time is over, or nobody answers.
+        """
+        call = self._health.Watch(health_pb2.HealthCheckRequest(), timeout=timeout)
+        try:
+            async for answer in call:
+                if answer.status == _SERVING:
+                    return
+        except grpc.RpcError as error:
+            self._raise(error)
+        finally:
+            call.cancel()
 
     async def _ask(self, method: Any, message: object) -> Any:  # the stubs are not typed
         try:
             return await method(message, timeout=_ASK_TIMEOUT_S)
         except grpc.RpcError as error:
-            _raise(error)
+            self._raise(error)
 
 
 def _stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:  # generated, and not typed
     return inference_pb2_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
-
-
-def _raise(error: grpc.RpcError) -> NoReturn:
-    # Both kinds of calls raise what has these three; grpc's own types do not say so.
-    call: Any = error
-    status = read_status(call.code(), call.details() or "", call.trailing_metadata() or ())
-    raise to_client_error(status) from None
-
-
-def _raise_if_call_cancelled(error: asyncio.CancelledError) -> NoReturn:
-    """Raise what `cancel` did to the call, unless it is the task that is cancelled."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise error
-    status = Status(code=grpc.StatusCode.CANCELLED, message="the reply was cancelled")
-    raise CallCancelled(status) from None

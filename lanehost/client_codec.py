@@ -1,13 +1,14 @@
 """Protobuf ↔ what users of the Python client hold: options in, `Reply` and `Delta` out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from google.protobuf import message as protobuf
+from google.protobuf.descriptor import FieldDescriptor
 
 from lanehost.door.model_card import ModelCard
-from lanehost.job import FinishReason, Role, SamplingParams, Timing, Usage
+from lanehost.job import Role, SamplingParams, Timing, Usage
 from lanehost.settings import MAX_MESSAGE_BYTES
 from lanehost.v1 import inference_pb2 as pb
 
@@ -29,10 +30,29 @@ _ROLES = {
     Role.ASSISTANT.value: pb.ROLE_ASSISTANT,
 }
 _REASONS = {
-    pb.FINISH_REASON_EOS: FinishReason.EOS,
-    pb.FINISH_REASON_STOP: FinishReason.STOP,
-    pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    pb.FINISH_REASON_EOS: "eos",
+    pb.FINISH_REASON_STOP: "stop",
+    pb.FINISH_REASON_LENGTH: "length",
 }
+_UNKNOWN_REASON = "unknown"
+# What a user of the client calls a field that is inside another one on the wire.
+_NAMES = {
+    pb.TokenIds.DESCRIPTOR.fields_by_name["ids"].full_name: "token_ids",
+    pb.StopParams.DESCRIPTOR.fields_by_name["strings"].full_name: "stop",
+    pb.StopParams.DESCRIPTOR.fields_by_name["token_ids"].full_name: "stop_token_ids",
+    **{
+        kind.DESCRIPTOR.fields_by_name["text"].full_name: "prompt"
+        for kind in (pb.GenerateRequest, pb.StreamGenerateRequest, pb.TokenizeRequest)
+    },
+}
+_WANTED = {
+    FieldDescriptor.TYPE_UINT32: f"a whole number from 0 to {(1 << 32) - 1}",
+    FieldDescriptor.TYPE_UINT64: f"a whole number from 0 to {(1 << 64) - 1}",
+    FieldDescriptor.TYPE_FLOAT: "a number",
+    FieldDescriptor.TYPE_STRING: "text that has a form in UTF-8",
+    FieldDescriptor.TYPE_BOOL: "True or False",
+}
+_MAX_SHOWN_CHARS = 40
 _Request = TypeVar("_Request", pb.GenerateRequest, pb.StreamGenerateRequest)
 
 
@@ -72,10 +92,19 @@ class Prompt:
     messages: Iterable[Message] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none, and more than one."""
+        """Refuse none, more than one, and what is none of the three."""
         given = [name for name in self.__slots__ if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of prompt, token_ids, messages, not {len(given)}")
+        if self.text is not None and not isinstance(self.text, str):
+            raise TypeError(
+                f"prompt is a {type(self.text).__name__}, should be text; "
+                "ids go to token_ids=, a chat to messages="
+            )
+        for name, item in (("token_ids", "ids"), ("messages", "messages")):
+            value = getattr(self, name)
+            if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable | None):
+                raise TypeError(f"{name} is a {type(value).__name__}, should be a list of {item}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +119,13 @@ class Delta:
 class Reply:
     """One whole reply; `matched` is the stop string or the id that ended it, if any.
 
+    `finish_reason` is eos, stop or length; "unknown" if the server is newer and has others.
     Sending `seed` again, with the same request, gives the same reply.
     """
 
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: FinishReason
+    finish_reason: str
     matched: str | int | None
     usage: Usage
     timing: Timing
@@ -158,14 +188,33 @@ def encode_chat(messages: Iterable[Message]) -> pb.Chat:
     """
     chat = pb.Chat()
     for index, message in enumerate(messages):
-        if set(message) != {"role", "content"}:
-            raise ValueError(f"messages[{index}] is not an object of role and content")
-        if message["role"] not in _ROLES:
-            raise ValueError(
-                f"messages[{index}].role is {message['role']!r}, allowed are {', '.join(_ROLES)}"
-            )
+        _check_message(index, message)
         chat.messages.add(role=_ROLES[message["role"]], content=message["content"])
     return chat
+
+
+def _check_message(index: int, message: Any) -> None:  # what a user of the client gave
+    where = f"messages[{index}]"
+    if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
+        raise ValueError(f"{where} is not an object of role and content")
+    if message["role"] not in _ROLES:
+        role, allowed = message["role"], ", ".join(_ROLES)
+        raise ValueError(f"{where}.role is {role!r}, allowed are {allowed}")
+    content = message["content"]
+    if not isinstance(content, str):
+        kind = type(content).__name__
+        raise ValueError(f"{where}.content is a {kind}, should be text")  # noqa: TRY004 - as above
+
+
+def encode_detokenize(token_ids: Iterable[int], *, keep_special: bool) -> pb.DetokenizeRequest:
+    """Write what to detokenize.
+
+    Raises:
+        ValueError: an id does not fit its field on the wire.
+    """
+    message = pb.DetokenizeRequest()
+    _fill(message, token_ids=token_ids, keep_special=keep_special)
+    return message
 
 
 def decode_delta(message: pb.Delta) -> Delta:
@@ -187,7 +236,7 @@ def build_reply(accepted: pb.Accepted, deltas: Iterable[Delta], finished: pb.Fin
     return Reply(
         text="".join(part.text for part in parts),
         token_ids=tuple(token_id for part in parts for token_id in part.token_ids),
-        finish_reason=_REASONS[finished.reason],
+        finish_reason=_REASONS.get(finished.reason, _UNKNOWN_REASON),
         matched=None if matched is None else getattr(finished, matched),
         usage=Usage(
             prompt_tokens=usage.prompt_tokens,
@@ -216,9 +265,16 @@ class ReplyBuilder:
             case "delta":
                 self._deltas.append(decode_delta(event.delta))
                 return self._deltas[-1]
-            case _:
+            case "finished":
                 self._finished = event.finished
+            case _:  # a kind that a newer server sends
+                pass
         return None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any event came."""
+        return self._accepted is not None
 
     @property
     def is_finished(self) -> bool:
@@ -268,10 +324,38 @@ def decode_card(message: pb.GetModelResponse) -> ModelCard:
 
 def _fill(message: protobuf.Message, **fields: object) -> None:
     """Set the fields that are not None, one at a time, so that an error can name its field."""
-    for name, value in fields.items():
-        if value is None:
+    for name, given in fields.items():
+        if given is None:
             continue
+        is_list = message.DESCRIPTOR.fields_by_name[name].is_repeated
+        # A list can be read twice, should something be wrong with it.
+        value = list(given) if is_list and isinstance(given, Iterable) else given
         try:
             message.MergeFrom(type(message)(**{name: value}))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name}: {error}") from None
+        except (TypeError, ValueError):
+            raise ValueError(_explain(message, name, value)) from None
+
+
+def _explain(message: protobuf.Message, name: str, value: object) -> str:
+    """Say which value does not fit its field on the wire, and what would."""
+    field = message.DESCRIPTOR.fields_by_name[name]
+    known_as = _NAMES.get(field.full_name, name)
+    if not field.is_repeated:
+        return f"{known_as} is {_shown(value)}, should be {_WANTED[field.type]}"
+    if not isinstance(value, list):
+        return f"{known_as} is {_shown(value)}, should be a list, each {_WANTED[field.type]}"
+    wrong = next(one for one in value if not _fits(message, name, one))
+    return f"{known_as} has {_shown(wrong)}, should be {_WANTED[field.type]}"
+
+
+def _fits(message: protobuf.Message, name: str, value: object) -> bool:
+    try:
+        type(message)(**{name: [value]})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _MAX_SHOWN_CHARS else f"a {type(value).__name__}"

@@ -6,7 +6,9 @@ ClientError
 ├── NotSupported       this server does not have it; `field` names what
 ├── ServerBusy         come back after `retry_after_s`
 ├── ServerUnavailable  the server loads, ends or lost its ranks; come back after `retry_after_s`
+│   └── ServerLoading  it is still loading its model
 ├── Unreachable        nobody answers at this address
+├── ConnectionLost     the server ended during the reply
 ├── DeadlineExceeded   allow more time; `phase` says where it went, when the server had the time to
 ├── CallCancelled      the call was cancelled, here or there
 ├── ReplyCorrupt       the model gave logits that are not numbers
@@ -15,7 +17,8 @@ ClientError
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -27,10 +30,16 @@ _DOMAIN = "lanehost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How a call ended: `facts` are the server's own, empty where gRPC made the status."""
+    """How a call ended: `facts` are the server's own, empty where gRPC made the status.
+
+    `reason` is the word that the server has for it. `has_begun` says that events of a
+    streamed reply had come before.
+    """
 
     code: grpc.StatusCode
     message: str
+    reason: str = ""
+    has_begun: bool = False
     is_from_lanehost: bool = False
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
     retry_after_s: float = 0.0
@@ -92,8 +101,16 @@ class ServerUnavailable(ClientError):
         self.retry_after_s = status.retry_after_s
 
 
+class ServerLoading(ServerUnavailable):
+    """The server is still loading its model: come back after `retry_after_s`."""
+
+
 class Unreachable(ClientError):
-    """Nobody answers at this address."""
+    """Nobody answers at this address, or whoever does ended before it said anything."""
+
+
+class ConnectionLost(ClientError):
+    """The server ended during the reply; what came before it is not the whole reply."""
 
 
 class DeadlineExceeded(ClientError):
@@ -145,6 +162,10 @@ _BY_GRPC: dict[grpc.StatusCode, type[ClientError]] = {
 }
 
 
+_LOADING = "STARTING"
+_LOST = "the server ended during the reply"
+
+
 def read_status(
     code: grpc.StatusCode, message: str, metadata: Iterable[tuple[str, str | bytes]]
 ) -> Status:
@@ -159,6 +180,7 @@ def read_status(
     return Status(
         code=code,
         message=message,
+        reason=info.reason,
         is_from_lanehost=info.domain == _DOMAIN,
         facts=dict(info.metadata),
         retry_after_s=retry.retry_delay.ToNanoseconds() / 1e9,
@@ -167,8 +189,29 @@ def read_status(
 
 def to_client_error(status: Status) -> ClientError:
     """Return the error that a status is; what no table knows is a fault of the server."""
+    if status.is_from_lanehost and status.reason == _LOADING:
+        return ServerLoading(status)
     table = _BY_LANEHOST if status.is_from_lanehost else _BY_GRPC
+    if status.has_begun and table.get(status.code) is Unreachable:
+        return ConnectionLost(replace(status, message=_LOST))
     return table.get(status.code, ServerFault)(status)
+
+
+def translate(error: grpc.RpcError, *, address: str, has_begun: bool = False) -> ClientError:
+    """Return the error that a failed call is.
+
+    Args:
+        error: As gRPC raised it.
+        address: Whom the call went to.
+        has_begun: Whether events of a streamed reply had come before.
+    """
+    # Both kinds of calls raise what has these three; grpc's own types do not say so.
+    call: Any = error
+    status = read_status(call.code(), call.details() or "", call.trailing_metadata() or ())
+    found = to_client_error(replace(status, has_begun=has_begun))
+    if isinstance(found, Unreachable):
+        return Unreachable(replace(status, message=f"no gRPC server answers at {address}"))
+    return found
 
 
 def _unpack(rich: status_pb2.Status, detail: Message) -> None:

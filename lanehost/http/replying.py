@@ -3,9 +3,9 @@
 Laws: the job lives inside `async with stream`, and is cancelled as soon as its client
 is gone or does not read for too long. A stream's status line is sent with its first
 token, so what fails before it has its own status; what fails later is sent as one event
-`data: {"error": …}`, after which the stream ends without `data: [DONE]`. Every reply, whole or streamed, says in its
-headers `x-request-id`, the server's id of the job, and `x-lanehost-seed`, the seed in
-force: sending it again gives the same reply.
+`data: {"error": …}`, after which the stream ends without `data: [DONE]`. Every reply,
+whole or streamed, says in its headers `x-request-id`, the server's id of the job, and
+`x-lanehost-seed`, the seed in force: sending it again gives the same reply.
 """
 
 import asyncio

@@ -11,14 +11,16 @@ from lanehost.client import AsyncClient, Client
 from lanehost.client_errors import (
     BadRequest,
     CallCancelled,
+    ConnectionLost,
     DeadlineExceeded,
     MessageTooLarge,
     ServerBusy,
-    ServerFault,
     Unreachable,
 )
 from lanehost.errors import InvalidRequest, Overloaded
-from lanehost.job import Failed, FinishReason, Prefilled, Tokens
+from lanehost.job import Failed, Prefilled, Tokens
+from lanehost.server.grpc_server import bind_grpc, build_grpc_server
+from lanehost.server.health import Health
 from tests.support.fake_door import CARD, FakeDoor
 from tests.support.served_door import serve
 
@@ -70,7 +72,7 @@ def test_importing_the_package_loads_no_server_and_no_torch() -> None:
 async def test_a_reply_is_whole() -> None:
     reply = await _in_thread(FakeDoor(), lambda client: client.generate("hi", max_tokens=4))
     assert (reply.text, reply.token_ids) == ("Hello é", (10, 11, 12, 2))
-    assert (reply.finish_reason, reply.matched, reply.seed) == (FinishReason.EOS, 2, 7)
+    assert (reply.finish_reason, reply.matched, reply.seed) == ("eos", 2, 7)
     assert reply.usage.cached_tokens == 3
 
 
@@ -226,7 +228,7 @@ async def test_5_mib_are_taken_and_70_mib_refused() -> None:
 
 async def test_nobody_at_the_address_is_said() -> None:
     with Client("127.0.0.1:1") as client:
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable, match=r"^no gRPC server answers at 127\.0\.0\.1:1$"):
             client.generate("hi")
         with pytest.raises(Unreachable):
             client.health()
@@ -235,25 +237,69 @@ async def test_nobody_at_the_address_is_said() -> None:
             await client.health()
 
 
-async def test_a_stream_without_a_last_event_is_the_servers_fault() -> None:
-    class NoCall:
-        def __iter__(self):
-            return iter(())
-
-        async def __aiter__(self):
-            for _ in ():
-                yield
-
-        def cancel(self) -> None: ...
-
-    with pytest.raises(ServerFault):
-        list(lanehost.ReplyStream(NoCall()))
-    with pytest.raises(ServerFault):
-        [delta async for delta in lanehost.AsyncReplyStream(NoCall())]
-
-
 async def test_what_it_is_is_shown() -> None:
     with Client("a:1") as client:
         assert repr(client) == "<Client a:1>"
     async with AsyncClient("a:1") as client:
         assert repr(client) == "<AsyncClient a:1>"
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("address", ["localhost", "http://localhost:8000", "::1:50051"])
+def test_an_address_that_is_none_is_said_at_once(kind, address: str) -> None:
+    with pytest.raises(ValueError, match="should be HOST:PORT"):
+        kind(address)
+
+
+async def test_an_ipv6_address_is_reached() -> None:
+    server = build_grpc_server(FakeDoor(), Health(), reflection=False)
+    port = bind_grpc(server, "::1", 0)
+    await server.start()
+    async with AsyncClient(f"[::1]:{port}") as client:
+        assert (await client.generate("hi")).text == "Hello é"
+    await server.stop(None)
+
+
+async def test_a_closed_client_says_so() -> None:
+    client, async_client = Client("127.0.0.1:1"), AsyncClient("127.0.0.1:1")
+    client.close()
+    await async_client.close()
+    for call in (
+        client.health,
+        client.model,
+        lambda: client.generate("x"),
+        lambda: client.stream("x"),
+    ):
+        with pytest.raises(RuntimeError, match="was closed"):
+            call()
+    for call in (async_client.health, async_client.model, lambda: async_client.generate("x")):
+        with pytest.raises(RuntimeError, match="was closed"):
+            await call()
+
+
+async def test_a_server_that_ends_during_a_reply_is_no_absent_one() -> None:
+    door = FakeDoor(events=HELD)
+    async with serve(door) as served, AsyncClient(served.address) as client:
+        async with client.stream("hi") as stream:
+            deltas = aiter(stream)
+            await anext(deltas)
+            await served.server.stop(None)
+            with pytest.raises(ConnectionLost, match=r"^the server ended during the reply$"):
+                await anext(deltas)
+        assert stream.text == "a"
+
+
+async def test_one_can_wait_for_the_server_to_serve() -> None:
+    async with serve(FakeDoor()) as served, AsyncClient(served.address) as client:
+        served.health.set_not_serving()
+        with pytest.raises(DeadlineExceeded):
+            await client.wait_until_serving(timeout=0.05)
+        waiting = asyncio.create_task(client.wait_until_serving(timeout=20))
+        in_thread = asyncio.create_task(
+            asyncio.to_thread(Client(served.address).wait_until_serving, 20)
+        )
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        assert not in_thread.done()
+        served.health.set_serving()
+        await asyncio.wait_for(asyncio.gather(waiting, in_thread), WAIT_S)

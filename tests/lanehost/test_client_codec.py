@@ -10,6 +10,7 @@ from lanehost.client_codec import (
     decode_card,
     decode_reply,
     encode_chat,
+    encode_detokenize,
     encode_request,
     encode_tokenize,
 )
@@ -129,19 +130,19 @@ def test_an_unknown_option_is_named() -> None:
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": "hot"}, "temperature"),
         ({"seed": -1}, "seed"),
-        ({"stop": [1]}, "strings"),
-        ({"stop_token_ids": [-1]}, "token_ids"),
+        ({"stop": [1]}, "stop"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
         ({"label": "\ud800"}, "label"),
     ],
 )
 def test_a_value_that_does_not_fit_the_wire_is_named(options: Options, field: str) -> None:
-    with pytest.raises(ValueError, match=f"^{field}: "):
+    with pytest.raises(ValueError, match=f"^{field} (is|has) .*, should be "):
         encode_request(pb.GenerateRequest, Prompt(text=""), options)
 
 
 @pytest.mark.parametrize("prompt", [Prompt(text="\ud800"), Prompt(token_ids=[-1])])
 def test_a_prompt_that_does_not_fit_the_wire_is_refused(prompt: Prompt) -> None:
-    with pytest.raises(ValueError, match=r"^(text|ids): "):
+    with pytest.raises(ValueError, match=r"^(prompt|token_ids) (is|has) .*, should be "):
         encode_request(pb.GenerateRequest, prompt, {})
 
 
@@ -176,7 +177,7 @@ def test_a_reply_says_what_the_server_said(reason, matched) -> None:
     finished = _finished(reason, matched)
     reply = decode_reply(codec.encode_reply(ACCEPTED, TOKENS, finished))
     assert (reply.text, reply.token_ids) == ("aé", (1, 2, 3))
-    assert (reply.finish_reason, reply.matched) == (reason, matched)
+    assert (reply.finish_reason, reply.matched) == (reason.value, matched)
     assert (reply.usage, reply.timing) == (finished.usage, finished.timing)
     assert (reply.request_id, reply.seed) == ("job-1", (1 << 64) - 1)
 
@@ -205,3 +206,63 @@ def test_a_reply_that_has_not_ended_is_not_given() -> None:
 
 def test_the_card_comes_back_whole() -> None:
     assert decode_card(codec.encode_card(CARD)) == CARD
+
+
+def test_a_reason_that_a_newer_server_has_is_unknown() -> None:
+    reply = decode_reply(pb.GenerateResponse(finished=pb.Finished(reason=99)))
+    assert reply.finish_reason == "unknown"
+
+
+def test_an_event_that_a_newer_server_sends_is_let_pass() -> None:
+    builder = ReplyBuilder()
+    wire = bytes([0x9A, 0x06, 0x00])  # field 99, an empty message
+    assert builder.take(pb.StreamGenerateResponse.FromString(wire)) is None
+    assert (builder.is_finished, builder.has_begun) == (False, False)
+    builder.take(codec.encode_event(ACCEPTED))
+    assert builder.has_begun
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ({"text": 5}, "prompt is a int, should be text; ids go to token_ids=, a chat to messages="),
+        ({"text": [{}]}, "prompt is a list, .* a chat to messages="),
+        ({"token_ids": "1,2"}, "token_ids is a str, should be a list of ids"),
+        ({"token_ids": 5}, "token_ids is a int, should be a list of ids"),
+        ({"messages": "hi"}, "messages is a str, should be a list of messages"),
+        ({"messages": {"role": "user"}}, "messages is a dict, should be a list of messages"),
+    ],
+)
+def test_a_prompt_of_the_wrong_kind_is_said_with_the_right_one(prompt, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        Prompt(**prompt)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_tokens": -1}, "^max_tokens is -1, should be a whole number from 0 to 4294967295$"),
+        ({"temperature": "hot"}, "^temperature is 'hot', should be a number$"),
+        ({"stop": [1]}, "^stop has 1, should be text"),
+        ({"stop_token_ids": iter([1, -1])}, "^stop_token_ids has -1, should be a whole number"),
+        ({"stop_token_ids": 5}, "^stop_token_ids is 5, should be a list, each a whole number"),
+        ({"label": ["x" * 100]}, "^label is a list, should be text"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_said_with_what_would(options, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        encode_request(pb.GenerateRequest, Prompt(text=""), options)
+
+
+def test_an_id_that_does_not_fit_is_said_by_its_own_name() -> None:
+    with pytest.raises(ValueError, match=r"^token_ids has -1, should be a whole number"):
+        encode_request(pb.GenerateRequest, Prompt(token_ids=[1, -1]), {})
+    with pytest.raises(ValueError, match=r"^token_ids has -1, should be a whole number"):
+        encode_detokenize([-1], keep_special=False)
+
+
+def test_a_message_whose_content_is_no_text_is_named_by_its_place() -> None:
+    with pytest.raises(ValueError, match=r"messages\[0\].content is a int, should be text"):
+        encode_chat([{"role": "user", "content": 1}])
+    with pytest.raises(ValueError, match=r"messages\[0\] is not an object"):
+        encode_chat([5])

@@ -11,7 +11,7 @@ ROWS = [
     (raised.DoesNotFit("x", have=9, limit=8), seen.TooLong, {"have": 9, "limit": 8}),
     (raised.NotBuilt("images", "x"), seen.NotSupported, {"field": "images"}),
     (raised.Overloaded("x", retry_after_s=2.5), seen.ServerBusy, {"retry_after_s": 2.5}),
-    (raised.Starting("x"), seen.ServerUnavailable, {"retry_after_s": 1.0}),
+    (raised.Starting("x"), seen.ServerLoading, {"retry_after_s": 1.0}),
     (raised.Draining("x"), seen.ServerUnavailable, {"retry_after_s": 1.0}),
     (
         raised.RankGroupLost("x", epoch=1, rank=0),
@@ -58,3 +58,20 @@ def test_a_status_that_grpc_made_is_told_apart(code, kind, facts) -> None:
     found = _error(grpc.StatusCode[code], "said", [("other-key", "x")])
     assert type(found) is kind
     assert {name: getattr(found, name) for name in facts} == facts
+
+
+def test_what_is_lost_after_the_first_event_was_there() -> None:
+    for code, kind in (("UNAVAILABLE", seen.ConnectionLost), ("CANCELLED", seen.CallCancelled)):
+        status = seen.Status(code=grpc.StatusCode[code], message="Socket closed", has_begun=True)
+        assert type(to_client_error(status)) is kind
+
+
+def test_a_server_that_says_that_it_ends_is_not_lost() -> None:
+    status = seen.Status(
+        code=grpc.StatusCode.UNAVAILABLE,
+        message="ending",
+        reason="DRAINING",
+        is_from_lanehost=True,
+        has_begun=True,
+    )
+    assert type(to_client_error(status)) is seen.ServerUnavailable
