@@ -6,21 +6,19 @@ from torch.nn import functional
 from ranks.layers.linear import Linear
 from ranks.shards import Collective
 from ranks.tiles import pad_count, row_multiple
+from ranks.weights.row_table import RowTable
 
 
 class Embedding:
-    """The table of all tokens, whole on every rank.
+    """The table of all tokens, whole on every rank."""
 
-    Args:
-        weight: [vocab, hidden].
-    """
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        self._weight = weight
+    def __init__(self, table: RowTable) -> None:
+        """Take [vocab, hidden]."""
+        self._table = table
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
         """int64 [rows] → [rows, hidden]."""
-        return functional.embedding(token_ids, self._weight)
+        return self._table.look_up(token_ids)
 
 
 class Head:

@@ -62,12 +62,14 @@ class _Loader:
         config = self._config
         shape = (config.vocab_size, config.hidden_size)
         part = _joined(self._shards.held_parts(config.vocab_size, multiple=_COLUMN_MULTIPLE))
-        table = self._reader.matrix("embed_tokens.weight", shape)
-        if not config.is_tied:
-            return Embedding(table), Head(self._reader.matrix("lm_head.weight", shape, rows=part))
-        # transformers ties whatever lm_head.weight holds.
-        self._reader.skip("lm_head.weight")
-        return Embedding(table), Head(table[part.start : part.stop])
+        if config.is_tied:
+            # transformers ties whatever lm_head.weight holds.
+            self._reader.skip("lm_head.weight")
+            table, weight = self._reader.table_and_rows("embed_tokens.weight", shape, part)
+        else:
+            table = self._reader.table("embed_tokens.weight", shape)
+            weight = self._reader.matrix("lm_head.weight", shape, rows=part)
+        return Embedding(table), Head(weight)
 
     def norm(self, name: str, width: int) -> RmsNorm:
         return RmsNorm(self._reader.vector(name, width), self._config.norm_eps)

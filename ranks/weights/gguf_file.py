@@ -15,6 +15,7 @@ from gguf.quants import dequantize
 
 from ranks.errors import BadCheckpoint
 from ranks.gguf_header import GgufHeader, TensorInfo, map_gguf, read_gguf_header
+from ranks.weights.row_table import RowTable, StoredRows
 
 _TYPES = GGMLQuantizationType
 SUPPORTED_TYPES = (
@@ -89,12 +90,7 @@ class GgufFile:
             BadCheckpoint: The tensor's type is not supported, or heads are cut in two.
         """
         info = self._infos[name]
-        kind = _TYPES(info.type_id)
-        if kind not in SUPPORTED_TYPES:
-            known = ", ".join(one.name for one in SUPPORTED_TYPES)
-            raise BadCheckpoint(
-                f"{self._path}: tensor {info.name!r} has type {kind.name}, supported are {known}"
-            )
+        kind = self._supported_type(info)
         if len(info.shape) == 1:
             values = self._read_groups(info, kind, rows=range(1), columns=rows)[0]
         else:
@@ -103,6 +99,33 @@ class GgufFile:
         if self._interleaved_head_dim is not None and any(part in name for part in _INTERLEAVED):
             return self._join_halves(info.name, tensor, self._interleaved_head_dim)
         return tensor
+
+    def table(self, name: str, dtype: torch.dtype) -> RowTable:
+        """All rows of a matrix, in the file's groups.
+
+        Raises:
+            BadCheckpoint: The tensor's type is not supported.
+        """
+        info = self._infos[name]
+        kind = self._supported_type(info)
+        stored = self._data[info.offset : info.offset + info.num_bytes]
+        raw = torch.from_numpy(np.array(stored.reshape(info.shape[0], -1)))
+
+        def to_values(rows: torch.Tensor) -> torch.Tensor:
+            if not len(rows):  # the groups of no row have no size
+                return torch.empty(0, info.shape[1])
+            return torch.from_numpy(_to_float32(rows.numpy(), kind))
+
+        return StoredRows(raw, to_values, dtype)
+
+    def _supported_type(self, info: TensorInfo) -> GGMLQuantizationType:
+        kind = _TYPES(info.type_id)
+        if kind not in SUPPORTED_TYPES:
+            known = ", ".join(one.name for one in SUPPORTED_TYPES)
+            raise BadCheckpoint(
+                f"{self._path}: tensor {info.name!r} has type {kind.name}, supported are {known}"
+            )
+        return kind
 
     def _read_groups(
         self,

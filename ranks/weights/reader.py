@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from ranks.errors import BadCheckpoint
+from ranks.weights.row_table import RowTable, TensorRows
 
 # Old checkpoints carry buffers that are computed from the config.
 _DERIVED = ("rotary_emb.inv_freq", "rope_freqs.weight")
@@ -42,6 +43,10 @@ class WeightSource(Protocol):
         """
         ...
 
+    def table(self, name: str, dtype: torch.dtype) -> RowTable:
+        """All rows of a matrix, held in the file's type on the CPU and looked up as `dtype`."""
+        ...
+
 
 class TensorReader:
     """Tensors of one checkpoint, checked and cast; counts what is done with."""
@@ -70,6 +75,31 @@ class TensorReader:
         self._check(name, shape)
         rows = range(shape[0]) if rows is None else rows
         return self._read(name, rows, columns)
+
+    def table(self, name: str, shape: tuple[int, int]) -> RowTable:
+        """Hold a matrix whose whole shape is `shape`, to look up rows of it.
+
+        On the CPU it is held in the file's type; the rows are cast when they are looked up.
+        """
+        if self._device.type != "cpu":
+            return TensorRows(self.matrix(name, shape), self._dtype)
+        self._check(name, shape)
+        table = self._source.table(name, self._dtype)
+        self._note_done(name)
+        return table
+
+    def table_and_rows(
+        self, name: str, shape: tuple[int, int], rows: range
+    ) -> tuple[RowTable, torch.Tensor]:
+        """Hold a matrix to look up rows of it, and read `rows` of it to multiply with.
+
+        On the CPU a product packs its weight, so the two cannot share memory; elsewhere
+        they do.
+        """
+        if self._device.type == "cpu":
+            return self.table(name, shape), self.matrix(name, shape, rows=rows)
+        whole = self.matrix(name, shape)
+        return TensorRows(whole, self._dtype), whole[rows.start : rows.stop]
 
     def vector(self, name: str, length: int, *, part: range | None = None) -> torch.Tensor:
         """Read `part` of a vector whose whole length is `length`."""
@@ -106,8 +136,11 @@ class TensorReader:
 
     def _read(self, name: str, rows: range, columns: range | None) -> torch.Tensor:
         tensor = self._source.read(name, rows=rows, columns=columns)
+        self._note_done(name)
+        return tensor.to(device=self._device, dtype=self._dtype)
+
+    def _note_done(self, name: str) -> None:
         if name in self._unread:
             self._unread.discard(name)
             self._done_bytes += self._source.num_bytes(name)
             self._on_progress(self._done_bytes, self._total_bytes)
-        return tensor.to(device=self._device, dtype=self._dtype)

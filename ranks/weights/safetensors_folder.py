@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from ranks.errors import BadCheckpoint
 from ranks.weights.hf_config import read_json
+from ranks.weights.row_table import RowTable, TensorRows
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -76,6 +77,15 @@ class SafetensorsFolder:
         except (SafetensorError, OSError) as err:
             raise BadCheckpoint(f"{path}: tensor {name!r} cannot be read: {err}") from err
         return tensor
+
+    def table(self, name: str, dtype: torch.dtype) -> RowTable:
+        """All rows of a matrix, held in the file's type.
+
+        Raises:
+            BadCheckpoint: As `read`.
+        """
+        num_rows = self._slices[name].get_shape()[0]
+        return TensorRows(self.read(name, rows=range(num_rows), columns=None), dtype)
 
 
 def _find_files(folder: Path) -> list[Path]:

@@ -161,7 +161,7 @@ def test_a_lane_of_nan_harms_no_neighbour(folders, prompts):
     used = {token_id for ids in prompts[3:6] for token_id in ids}
     poisoned_id = next(one for one in range(VOCAB_SIZE) if one not in used)
     with torch.inference_mode():
-        models[0]._parts.embedding._weight[poisoned_id] = float("nan")
+        models[0]._parts.embedding._table._weight[poisoned_id] = float("nan")
     world = World(models, NUM_BLOCKS, 16)
 
     found = run_in_chunks(world, [*prompts[3:6], [poisoned_id] * 40], random.Random(2), 4)

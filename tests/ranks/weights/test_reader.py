@@ -3,6 +3,7 @@ import torch
 
 from ranks.errors import BadCheckpoint
 from ranks.weights.reader import TensorReader
+from ranks.weights.row_table import TensorRows
 
 CPU = torch.device("cpu")
 
@@ -26,6 +27,9 @@ class TableSource:
         part = self.tensors[name][rows.start : rows.stop]
         return part if columns is None else part[:, columns.start : columns.stop]
 
+    def table(self, name, dtype):
+        return TensorRows(self.tensors[name], dtype)
+
 
 def make_reader(tensors, on_progress=lambda done, total: None, dtype=torch.float32):
     return TensorReader(TableSource(tensors), device=CPU, dtype=dtype, on_progress=on_progress)
@@ -40,6 +44,30 @@ def test_parts_are_read_and_cast():
     assert torch.equal(reader.matrix("m", (3, 4), columns=range(2, 4)).float(), MATRIX[:, 2:])
     assert reader.vector("v", 5, part=range(1, 3)).tolist() == [1, 2]
     assert reader.vector("v", 5).dtype == reader.empty().dtype == torch.bfloat16
+
+
+def test_a_table_counts_as_read_and_is_checked():
+    told = []
+    reader = make_reader({"m": MATRIX}, on_progress=lambda *counts: told.append(counts))
+    assert torch.equal(reader.table("m", (3, 4)).look_up(torch.tensor([2])), MATRIX[2:])
+    reader.finish()
+    assert told == [(48, 48), (48, 48)]
+    with pytest.raises(BadCheckpoint, match=r"'m' has shape \(3, 4\)"):
+        reader.table("m", (4, 3))
+
+
+def test_table_and_rows_share_memory_where_products_do_not_pack():
+    source = TableSource({"m": MATRIX})
+    for name, shares in (("meta", True), ("cpu", False)):
+        reader = TensorReader(
+            source, device=torch.device(name), dtype=torch.float16,
+            on_progress=lambda done, total: None,
+        )  # fmt: skip
+        table, rows = reader.table_and_rows("m", (3, 4), range(1, 3))
+        held = table._weight.untyped_storage()._cdata
+        assert (held == rows.untyped_storage()._cdata) == shares
+        assert rows.shape == (2, 4)
+        assert rows.dtype == torch.float16
 
 
 def test_a_missing_tensor_is_named_with_its_shape():
