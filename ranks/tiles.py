@@ -26,6 +26,11 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     )
 
 
+def product_name(device: torch.device, dtype: torch.dtype) -> str:
+    """Name how products are computed on this device: packed or plain."""
+    return "packed" if can_pack(device, dtype) else "plain"
+
+
 def row_multiple(device: torch.device) -> int:
     """The multiple to which the rows of a step are padded."""
     if device.type != "cpu":

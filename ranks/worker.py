@@ -11,6 +11,7 @@ from ranks.device import choose_device, choose_num_threads, free_bytes
 from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
 from ranks.lane_table import Limits
+from ranks.layers.linear import are_rows_exact
 from ranks.models.registry import CausalLM, choose_dtype, load_model, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -19,6 +20,7 @@ from ranks.session import OnProgress
 from ranks.settings import RankSettings
 from ranks.shards import cut_shards
 from ranks.store import MasterStore
+from ranks.tiles import product_name
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -59,7 +61,7 @@ class ModelWorker:
             on_progress=on_progress,
         )
         limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
-        log.info("model_loaded", geometry=self._model.geometry, num_threads=num_threads)
+        _log_loaded(self._model, num_threads)
         return Loaded(
             weights_digest=checkpoint.weights_digest(),
             config_digest=checkpoint.config_digest(),
@@ -121,6 +123,20 @@ class ModelWorker:
         """Leave the group, if there is one."""
         if self._group is not None:
             self._group.leave()
+
+
+def _log_loaded(model: CausalLM, num_threads: int) -> None:
+    is_exact = are_rows_exact(model.device, model.dtype)
+    log.info(
+        "model_loaded",
+        geometry=model.geometry,
+        num_threads=num_threads,
+        products=product_name(model.device, model.dtype),
+        row_exact=is_exact,
+    )
+    if not is_exact:
+        # A reply may then depend on who shares its steps (ADR 2).
+        log.warning("rows_not_exact", device=str(model.device), num_threads=num_threads)
 
 
 def _limits(order: Form, model: CausalLM) -> Limits:

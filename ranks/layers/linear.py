@@ -9,10 +9,13 @@ import torch
 from torch.nn import functional
 
 from ranks.shards import Collective
-from ranks.tiles import can_pack
+from ranks.tiles import can_pack, row_multiple
 
 # oneDNN chooses its layout for a number of rows; this one was the fastest at 1 to 512 rows.
 _LAYOUT_ROWS = 64
+# The self-check: a product of this size, some rows alone and among many. It takes
+# milliseconds.
+_CHECK_INPUTS, _CHECK_OUTPUTS, _CHECK_ROWS = 576, 960, 512
 
 
 class Linear:
@@ -63,3 +66,21 @@ class RowParallelLinear:
             total.add_(shard(part))
         total = collective.all_reduce(total)
         return total if self._bias is None else total.add_(self._bias)
+
+
+def are_rows_exact(device: torch.device, dtype: torch.dtype) -> bool:
+    """Try whether a row has the same bits in the smallest step and in a large one (ADR 2).
+
+    It tries the library on this machine and with this number of threads; that it holds
+    for one size does not prove that it holds for all.
+    """
+
+    def values(num_rows: int, width: int, step: float) -> torch.Tensor:
+        angles = torch.arange(num_rows * width, dtype=torch.float64).mul_(step)
+        return angles.sin_().view(num_rows, width).to(device=device, dtype=dtype)
+
+    with torch.inference_mode():
+        linear = Linear(values(_CHECK_OUTPUTS, _CHECK_INPUTS, 0.7))
+        x = values(_CHECK_ROWS, _CHECK_INPUTS, 1.3)
+        num_rows = row_multiple(device)
+        return torch.equal(linear(x[:num_rows]), linear(x)[:num_rows])

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ranks.tiles import can_pack, check_block_size, pad_count, row_multiple
+from ranks.tiles import can_pack, check_block_size, pad_count, product_name, row_multiple
 
 CPU = torch.device("cpu")
 
@@ -25,6 +25,9 @@ def test_other_block_sizes_are_refused_with_the_number(block_size):
 def test_only_float32_on_the_cpu_is_packed():
     assert not can_pack(CPU, torch.bfloat16)
     assert not can_pack(torch.device("meta"), torch.float32)
+    assert product_name(CPU, torch.bfloat16) == product_name(torch.device("cuda"), torch.float32)
+    assert product_name(CPU, torch.bfloat16) == "plain"
+    assert (product_name(CPU, torch.float32) == "packed") == can_pack(CPU, torch.float32)
 
 
 def test_nothing_is_padded_where_nothing_is_promised():

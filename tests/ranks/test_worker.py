@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from ranks.errors import BadCheckpoint, BadDevice, OutOfRoom, RankError
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -53,6 +54,15 @@ def test_a_load_tells_the_facts_of_the_model(worker, order):
     assert loaded.step_bytes > 32 * 96 * 4
     assert loaded.step_bytes_per_block > 2 * 3 * 16 * 4 * order.block_size
     assert told[-1][0] == told[-1][1]
+
+
+def test_a_load_logs_how_products_are_computed_and_whether_rows_are_exact(worker, order):
+    with capture_logs() as logs:
+        worker.load(order, progress_into([]))
+    (event,) = [log for log in logs if log["event"] == "model_loaded"]
+    assert event["products"] in ("packed", "plain")
+    assert event["row_exact"]
+    assert not [log for log in logs if log["event"] == "rows_not_exact"]
 
 
 def test_a_formed_worker_runs_plans(worker, order):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from ranks.layers.linear import Linear, RowParallelLinear
+from ranks.layers.linear import Linear, RowParallelLinear, are_rows_exact
 from ranks.shards import NoCollective
 from ranks.tiles import row_multiple
 
@@ -65,6 +65,21 @@ def test_columns_have_the_same_bits_merged_or_apart():
     x, weight = random(16, 576), random(960, 576, seed=2)
     apart = torch.cat([Linear(weight[:640])(x), Linear(weight[640:])(x)], dim=1)
     assert torch.equal(apart, Linear(weight)(x))
+
+
+def test_the_self_check_holds_on_this_machine(num_threads):
+    assert are_rows_exact(CPU, torch.float32)
+
+
+def test_the_self_check_sees_a_product_whose_rows_depend_on_their_number(monkeypatch):
+    """As a library would that adds in another order for many rows."""
+    plain = Linear.__call__
+
+    def odd(self, x):
+        return plain(self, x) * (1 + 1e-6 * (x.shape[0] > 64))
+
+    monkeypatch.setattr(Linear, "__call__", odd)
+    assert not are_rows_exact(CPU, torch.float32)
 
 
 class Sum:
