@@ -1,5 +1,6 @@
 """Tiny random checkpoints of each family, written with `transformers` or `gguf`."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,8 @@ def write_gguf(
     """
     model = make_reference(family)
     writer = start_gguf(path, architecture, model.config)
+    if model.config.rope_parameters["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_factors(model.config))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             stored = kind if parameter.dim() == 2 else GGMLQuantizationType.F32
@@ -110,7 +113,7 @@ def write_gguf(
 
 
 _PLAIN = (GGMLQuantizationType.F32, GGMLQuantizationType.F16)
-_INTERLEAVED = ("q_proj.weight", "k_proj.weight")
+_INTERLEAVED = ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias")
 
 
 def start_gguf(path: Path, architecture: str, config: Any) -> gguf.GGUFWriter:
@@ -130,6 +133,26 @@ def start_gguf(path: Path, architecture: str, config: Any) -> gguf.GGUFWriter:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_array("tokenizer.ggml.tokens", [f"t{number}" for number in range(VOCAB_SIZE)])
     return writer
+
+
+def llama3_factors(config: Any) -> Any:
+    """What llama.cpp's converter writes for such a config: a divisor for each frequency."""
+    rope, factors = config.rope_parameters, []
+    context = rope["original_max_position_embeddings"]
+    low_wavelength = context / rope["low_freq_factor"]
+    high_wavelength = context / rope["high_freq_factor"]
+    for index in range(0, HEAD_DIM, 2):
+        wavelength = 2 * math.pi * rope["rope_theta"] ** (index / HEAD_DIM)
+        if wavelength < high_wavelength:
+            factors.append(1.0)
+        elif wavelength > low_wavelength:
+            factors.append(rope["factor"])
+        else:
+            smooth = (context / wavelength - rope["low_freq_factor"]) / (
+                rope["high_freq_factor"] - rope["low_freq_factor"]
+            )
+            factors.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return np.array(factors, dtype=np.float32)
 
 
 def finish_gguf(writer: gguf.GGUFWriter) -> None:

@@ -9,8 +9,10 @@ from gguf.constants import GGMLQuantizationType as Kind
 from safetensors.torch import load_file, save_file
 
 from ranks.errors import BadCheckpoint
+from ranks.layers.rotary import Rotary
 from ranks.models.registry import load_model, open_checkpoint
 from ranks.shards import cut_shards
+from ranks.weights.model_config import FactorRope
 from tests.support.tiny_checkpoints import (
     FAMILIES,
     VOCAB_SIZE,
@@ -50,6 +52,30 @@ def test_other_architectures_are_read_without_interleaving(
 ):
     model = write_gguf(tmp_path / "tiny.gguf", Kind.F16, architecture=architecture, family=family)
     expect_reference(tmp_path / "tiny.gguf", model, world_size)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_biases_of_q_and_k_are_put_back_as_their_weights_are(tmp_path, world_size):
+    model = write_gguf(tmp_path / "tiny.gguf", Kind.F16, family="llama_biased")
+    assert model.model.layers[0].self_attn.q_proj.bias.abs().min() > 0
+    expect_reference(tmp_path / "tiny.gguf", model, world_size)
+
+
+def test_the_rope_factors_of_llama_cpp_are_the_frequencies_of_llama3(tmp_path):
+    model = write_gguf(tmp_path / "tiny.gguf", Kind.F32, family="llama3_rope")
+    model.save_pretrained(tmp_path / "hf")
+    found, expected = open_checkpoint(tmp_path / "tiny.gguf"), open_checkpoint(tmp_path / "hf")
+    assert isinstance(found.config.rope_scaling, FactorRope)
+    assert len(set(found.config.rope_scaling.factors)) > 3  # kept, blended and divided ones
+    torch.testing.assert_close(
+        *(
+            Rotary(one.config, device=CPU, dtype=torch.float32)._frequencies
+            for one in (found, expected)
+        ),
+        rtol=1e-6,
+        atol=0,
+    )
+    expect_reference(tmp_path / "tiny.gguf", model, 1)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
