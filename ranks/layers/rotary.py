@@ -1,8 +1,8 @@
 """Rotary positions: halves of each head are rotated against each other.
 
 Laws: angles are float32 products, as in the reference; their sine and cosine are
-computed in float64 and rounded, so that they do not depend on where in a vector
-register an element fell.
+computed in float64 and rounded, so that they are the nearest float32 whatever library
+computes them: the same bits on every rank and machine.
 """
 
 import math

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -49,6 +50,23 @@ def test_a_position_has_the_same_bits_alone(tmp_path):
         alone = rotary.at(POSITIONS[row : row + 1])
         assert torch.equal(alone.cos[0], together.cos[row])
         assert torch.equal(alone.signed_sin[0], together.signed_sin[row])
+
+
+def test_sine_and_cosine_are_the_nearest_float32(tmp_path):
+    FAMILIES["llama"]().save_pretrained(tmp_path)
+    rotary = make_rotary(read_hf_config(tmp_path / "config.json"))
+    positions = torch.arange(0, 4000, 3)
+    angles = (positions.float()[:, None] * rotary._frequencies).flatten().tolist()
+    expected = [
+        torch.tensor([function(angle) for angle in angles], dtype=torch.float64).float()
+        for function in (math.cos, math.sin)
+    ]
+
+    found = rotary.at(positions)
+
+    assert torch.equal(found.cos[:, 0, :8].flatten(), expected[0])
+    assert torch.equal(found.signed_sin[:, 0, 8:].flatten(), expected[1])
+    assert not torch.equal(torch.tensor(angles).cos(), expected[0])  # float32 would not do
 
 
 def test_the_rotation_has_the_type_of_the_model(tmp_path):
