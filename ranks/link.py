@@ -98,18 +98,26 @@ class MasterLink:
         connect: grpc.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(
             _CONNECT
         )
-        call = connect(self._requests())
+        end = MasterLost("the thread that reads the stream failed; the log says why")
+        try:
+            call = connect(self._requests())
+            end = self._receive_from(call)
+        finally:
+            # Whatever happened: who waits in `receive` must hear that nothing more comes.
+            log.debug("stream_ended", reason=str(end))
+            self._incoming.put(end)
+
+    def _receive_from(self, call: "grpc.CallIterator[bytes]") -> MasterLost:
+        """Queue all messages of a call; returns why it ended."""
         try:
             for payload in call:
                 self._incoming.put(decode_master_message(payload))
-            end = MasterLost("the master closed the stream")
         except grpc.RpcError as err:
-            end = MasterLost(f"{err.code().name}: {err.details()}")
+            return MasterLost(f"{err.code().name}: {err.details()}")
         except BadMessage as err:
             call.cancel()
-            end = MasterLost(f"the master sent {err}")
-        log.debug("stream_ended", reason=str(end))
-        self._incoming.put(end)
+            return MasterLost(f"the master sent {err}")
+        return MasterLost("the master closed the stream")
 
     def _requests(self) -> Iterator[bytes]:
         # gRPC reads this from a thread of its own; None ends our half of the stream.

@@ -1,5 +1,6 @@
 """The rank's end of the stream: order kept, the end told, last words heard."""
 
+import grpc
 import pytest
 
 from ranks.errors import MasterLost
@@ -41,6 +42,31 @@ def test_bytes_that_are_no_message_end_the_stream(linked):
     master, link = linked
     master.say_bytes(b"\xff\xff")
     with pytest.raises(MasterLost, match="the master sent 2 bytes are no ConnectResponse"):
+        link.receive()
+
+
+class BrokenChannel:
+    """A channel whose stream fails with what nobody foresaw."""
+
+    def stream_stream(self, _path):
+        def connect(_requests):
+            raise ZeroDivisionError("unforeseen")
+
+        return connect
+
+    def subscribe(self, tell, *, try_to_connect):
+        tell(grpc.ChannelConnectivity.READY)
+
+    def unsubscribe(self, tell):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
+    with (
+        MasterLink(BrokenChannel()) as link,
+        pytest.raises(MasterLost, match="the thread that reads the stream failed"),
+    ):
         link.receive()
 
 

@@ -2,13 +2,21 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from ranks.errors import RankError
-from ranks.process_group import LoneGroup, collective_bytes, collective_name, form_group
+from ranks.process_group import (
+    LoneGroup,
+    _make_gloo,
+    collective_bytes,
+    collective_name,
+    form_group,
+)
 
 CPU = torch.device("cpu")
 
@@ -71,6 +79,25 @@ def test_the_leaders_ids_reach_everyone():
 def test_a_rank_that_never_comes_ends_the_meeting_in_time():
     with pytest.raises(RankError, match="rank 0 could not meet the others over gloo"):
         form_group(dist.HashStore(), epoch=1, rank=0, world_size=2, device=CPU, timeout_s=0.2)
+
+
+def test_a_group_is_formed_only_when_all_have_met_in_a_collective():
+    """NCCL connects at its first one, which must not be somebody's first step."""
+    store, met = dist.HashStore(), threading.Barrier(2, timeout=10)
+
+    def connect_only():
+        backend = _make_gloo(PrefixStore("epoch1", store), 1, 2, timedelta(seconds=5))
+        met.wait()
+        backend.abort()
+
+    def form():
+        with pytest.raises(RankError, match="rank 0 could not meet the others"):
+            form_group(store, epoch=1, rank=0, world_size=2, device=CPU, timeout_s=0.5)
+        met.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(connect_only), pool.submit(form)]:
+            done.result()
 
 
 def test_a_rank_that_never_joins_a_collective_ends_it_in_time():
