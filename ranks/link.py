@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import structlog
@@ -107,7 +107,9 @@ class MasterLink:
             log.debug("stream_ended", reason=str(end))
             self._incoming.put(end)
 
-    def _receive_from(self, call: "grpc.CallIterator[bytes]") -> MasterLost:
+    def _receive_from(
+        self, call: Any
+    ) -> MasterLost:  # a call that is an iterator, for which grpc has no public name
         """Queue all messages of a call; returns why it ended."""
         try:
             for payload in call:

@@ -12,6 +12,7 @@ Sums run in float64 and in a fixed order; rows are drawn one by one.
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -22,8 +23,9 @@ _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _UNIFORM_BITS = 52
-# top_p looks at this many of the likeliest tokens first; only flat rows need them all.
-_HEAD_TOKENS = 1_024
+# top_p looks at so many of the likeliest tokens; what a row flatter than that keeps is
+# found among those that are not too unlikely to matter.
+_HEADS = (64, 1_024)
 
 
 class Sampler:
@@ -99,18 +101,34 @@ def _keep_top_p(
     scores: torch.Tensor, token_ids: torch.Tensor, top_p: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Keep the shortest run of the likeliest tokens that holds `top_p` of the mass."""
-    wanted = scores.exp().cumsum(0)[-1] * top_p
-    num_head = min(_HEAD_TOKENS, scores.shape[0])
-    is_head = scores >= torch.topk(scores, num_head).values[-1]
-    order, mass = _rank_by_mass(scores[is_head])
-    if mass[-1] >= wanted:
-        scores, token_ids = scores[is_head], token_ids[is_head]
+    masses = scores.exp()
+    total = masses.cumsum(0)[-1]
+    wanted = total * top_p
+    for is_head in _heads(scores, masses, spare=total * (1 - top_p)):
+        order, mass = _rank_by_mass(scores[is_head])
+        if mass[-1] >= wanted:
+            scores, token_ids = scores[is_head], token_ids[is_head]
+            break
     else:
         order, mass = _rank_by_mass(scores)
     is_kept = torch.ones_like(mass, dtype=torch.bool)
     is_kept[1:] = mass[:-1] < wanted
     kept, _ = torch.sort(order[is_kept])
     return scores[kept], token_ids[kept]
+
+
+def _heads(
+    scores: torch.Tensor, masses: torch.Tensor, *, spare: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """Masks of ever more of the likeliest tokens, equal ones together.
+
+    n tokens below `spare` / n have less than `spare` together, so the last head is enough
+    but for rounding, and sorting it is cheaper than sorting all.
+    """
+    for num_head in _HEADS:
+        if num_head < scores.shape[0]:
+            yield scores >= torch.topk(scores, num_head).values[-1]
+    yield masses >= spare / scores.shape[0]
 
 
 def _rank_by_mass(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

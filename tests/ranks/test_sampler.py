@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranks.plan import Draw
-from ranks.sampler import Sampler, gumbel_noise
+from ranks.sampler import Sampler, _keep_top_p, gumbel_noise
 
 MASK = (1 << 64) - 1
 
@@ -114,6 +114,16 @@ def test_top_p_sees_past_its_first_look_when_a_row_is_flat():
     drawn = {draw_one(logits, draw, position) for position in range(300)}
     assert drawn <= set(kept)
     assert len(drawn) > 250
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 0.5, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("top_p", [1e-9, 0.3, 0.9, 0.999_999, 1 - 2**-24])
+def test_top_p_keeps_the_same_whatever_it_looks_at_first(scale, top_p):
+    logits = logits_of(6, vocab=3000, scale=scale)[0]
+    draw = Draw(temperature=1.0, top_p=top_p, seed=5)
+    kept, token_ids = _keep_top_p(logits.double() - logits.max(), torch.arange(3000), top_p)
+    assert token_ids.tolist() == reference_kept(logits, draw)
+    assert torch.equal(kept, (logits.double() - logits.max())[token_ids])
 
 
 def test_top_k_keeps_the_lowest_ids_of_equal_logits():
