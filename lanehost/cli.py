@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
@@ -48,13 +49,13 @@ class _PortOrOff(click.ParamType):  # type: ignore[type-arg]  # not generic befo
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lanehost", message="%(package)s %(version)s")
 def main() -> None:
-    r"""Serve a language model whose replies depend on the request alone.
+    """Serve a language model whose replies depend on the request alone.
 
     \b
     Begin with two terminals:
       lanehost serve
       lanehost generate --prompt "The sky is" --max-tokens 16
-    """
+    """  # noqa: D301 - click wants the character itself
 
 
 @main.command()
@@ -150,7 +151,7 @@ def main() -> None:
 @click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def serve(**options: Any) -> None:
-    r"""Run the server until SIGTERM or Ctrl-C; a second one ends it at once.
+    """Run the server until SIGTERM or Ctrl-C; a second one ends it at once.
 
     \b
     Examples:
@@ -161,7 +162,7 @@ def serve(**options: Any) -> None:
     \b
     Exit codes: 0 ended in order, 1 cannot start, 2 wrong command line,
     3 the ranks were lost, 4 a second signal cut the end short, 5 a bug of lanehost.
-    """
+    """  # noqa: D301 - click wants the character itself
     # Late, so that the client commands do not load the whole master.
     from lanehost import master  # noqa: PLC0415
 
@@ -231,7 +232,11 @@ def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
 def _existing(model: str) -> Path:
     path = Path(model)
     if not path.exists():
-        raise click.BadParameter(f"{model!r} is no file and no folder", param_hint="--model")
+        raise click.BadParameter(
+            f"{model!r} is no file and no folder; nothing is downloaded: give the path of a "
+            "GGUF file or of a Hugging Face folder",
+            param_hint="--model",
+        )
     return path
 
 

@@ -1,17 +1,38 @@
 """`lanehost chat`: a person speaks, the model answers, and both are remembered."""
 
 import importlib
+import re
 from contextlib import suppress
 from typing import IO, Any
 
 import click
 
-from lanehost.cli_client import EPILOG, fail, read_chat, run_one, split, with_options
+from lanehost.cli_client import (
+    EPILOG,
+    Wanted,
+    describe,
+    fail,
+    read_chat,
+    run_one,
+    split,
+    when_loaded,
+    with_options,
+)
 from lanehost.client import Client
 from lanehost.client_codec import Message
-from lanehost.client_errors import BadRequest, ClientError, TooLong
+from lanehost.client_errors import (
+    BadRequest,
+    ClientError,
+    DeadlineExceeded,
+    ServerBusy,
+    TooLong,
+)
+from lanehost.client_stream import ReplyStream
 
 _PROMPT = "> "
+_COMMAND = re.compile(r"/\w+")
+# They are of one question alone: the chat goes on without it.
+_OF_ONE_QUESTION = (BadRequest, TooLong, ServerBusy, DeadlineExceeded)
 
 
 @click.command(epilog=EPILOG)
@@ -26,7 +47,7 @@ _PROMPT = "> "
 @click.option("--json", "as_json", is_flag=True, help="With --chat: print one JSON object.")
 @with_options
 def chat(chat_file: IO[str] | None, system: str | None, *, as_json: bool, **options: Any) -> None:
-    r"""Talk to the model; it remembers what was said.
+    """Talk to the model; it remembers what was said.
 
     \b
     While you talk:
@@ -41,8 +62,9 @@ def chat(chat_file: IO[str] | None, system: str | None, *, as_json: bool, **opti
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong command line,
-    3 nobody answers at the address, 130 stopped with Ctrl-C.
-    """
+    3 nobody answers at the address, 4 the server ended during the reply,
+    130 stopped with Ctrl-C.
+    """  # noqa: D301 - click wants the character itself
     if chat_file is None and as_json:
         raise click.UsageError("--json needs --chat FILE.json")
     start: list[Message] = [] if system is None else [{"role": "system", "content": system}]
@@ -50,17 +72,17 @@ def chat(chat_file: IO[str] | None, system: str | None, *, as_json: bool, **opti
         messages = [*start, *read_chat(chat_file)]
         run_one({"messages": messages}, options, as_json=as_json)
         return
-    address, wanted = split(options)
-    with Client(address) as client:
+    wanted = split(options)
+    with Client(wanted.address) as client:
         try:
-            name = client.model().name
-            click.echo(f"{name} at {address}; /reset forgets, /exit leaves", err=True)
+            name = when_loaded(client, wanted, Client.model).name
+            click.echo(f"{name} at {wanted.address}; /reset forgets, /exit leaves", err=True)
             converse(client, start, wanted)
         except ClientError as error:
-            fail(error, address)
+            fail(error, wanted)
 
 
-def converse(client: Client, start: list[Message], options: dict[str, Any]) -> None:
+def converse(client: Client, start: list[Message], wanted: Wanted) -> None:
     """Talk until the person leaves; `start` is what every chat begins with.
 
     Raises:
@@ -79,8 +101,10 @@ def converse(client: Client, start: list[Message], options: dict[str, Any]) -> N
                 click.echo("forgotten", err=True)
             case "":
                 continue
+            case word if _COMMAND.fullmatch(word):
+                click.echo("unknown command; /reset, /exit", err=True)
             case _:
-                messages = _answer(client, [*messages, _message("user", line)], options)
+                messages = _answer(client, [*messages, _message("user", line)], wanted)
 
 
 def _read_line() -> str | None:
@@ -94,21 +118,40 @@ def _read_line() -> str | None:
             click.echo("\n/exit leaves", err=True)
 
 
-def _answer(client: Client, messages: list[Message], options: dict[str, Any]) -> list[Message]:
-    """Print a reply and return the chat with it, or without its question when refused."""
-    with client.stream(messages=messages, **options) as stream:
+def _answer(client: Client, messages: list[Message], wanted: Wanted) -> list[Message]:
+    """Print a reply and return the chat with it, or without its question when it failed."""
+    with client.stream(messages=messages, **wanted.options) as stream:
         try:
             for delta in stream:
                 click.echo(delta.text, nl=False)
         except KeyboardInterrupt:
             # What was said so far was said.
             click.echo(" (stopped)", err=True, nl=False)
-        except (BadRequest, TooLong) as error:
-            click.echo(f"lanehost: {error.code.name}: {error.message}", err=True)
+        except _OF_ONE_QUESTION as error:
+            _end_line(stream)
+            again = "; try again" if isinstance(error, ServerBusy) else ""
+            click.echo(f"lanehost: {describe(error, wanted)}{again}", err=True)
             return messages[:-1]
-        finally:
-            click.echo("")
+        except ClientError:
+            _end_line(stream)
+            raise
+        else:
+            _say_how_it_ended(stream)
+        click.echo("")
         return [*messages, _message("assistant", stream.text)]
+
+
+def _end_line(stream: ReplyStream) -> None:
+    if stream.text:
+        click.echo("")
+
+
+def _say_how_it_ended(stream: ReplyStream) -> None:
+    if not stream.text:
+        click.secho("(empty reply)", err=True, dim=True, nl=False)
+    elif stream.reply.finish_reason == "length":
+        count = stream.reply.usage.completion_tokens
+        click.secho(f" (cut at max_tokens {count})", err=True, dim=True, nl=False)
 
 
 def _message(role: str, content: str) -> Message:

@@ -1,41 +1,114 @@
 """`lanehost generate`, and what it shares with `lanehost chat`: gRPC clients.
 
 Exit codes: 0 done, 1 the server refused the request or it failed, 2 wrong command
-line, 3 nobody answers at the address, 130 stopped with Ctrl-C.
+line, 3 nobody answers at the address, 4 the server ended during the reply, 130 stopped
+with Ctrl-C.
 """
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterable
-from typing import IO, Any, NoReturn
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
-from lanehost.client import DEFAULT_ADDRESS, Client, ReplyStream
+from lanehost.addresses import parse_address
+from lanehost.client import DEFAULT_ADDRESS, Client
 from lanehost.client_codec import Message, Reply, encode_chat
-from lanehost.client_errors import ClientError, Unreachable
+from lanehost.client_errors import (
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    ServerLoading,
+    Unreachable,
+)
+from lanehost.client_stream import ReplyStream
+from lanehost.door.model_card import DEFAULT_MAX_TOKENS
 
 _EXIT_FAILED = 1
 _EXIT_UNREACHABLE = 3
+_EXIT_LOST = 4
 _EXIT_INTERRUPTED = 130
+_PROBE_TIMEOUT_S = 1.0
+_MAX_UINT32 = (1 << 32) - 1
+
+_Result = TypeVar("_Result")
+
+
+class _Address(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.2
+    """HOST:PORT."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parse_address(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+def _refuse_model(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.BadParameter(
+            "the server has one model, and `lanehost serve --model` chooses it", ctx, param
+        )
+
+
 _OPTIONS = [
     click.option(
         "--address",
+        type=_Address(),
         default=DEFAULT_ADDRESS,
         show_default=True,
-        metavar="HOST:PORT",
         help="The server's gRPC address.",
     ),
-    click.option("--max-tokens", type=int, help="Most tokens to generate."),
+    click.option(
+        "--max-tokens",
+        type=click.IntRange(1, _MAX_UINT32),
+        metavar="INTEGER",
+        help=f"Most tokens to generate; left out, the server takes {DEFAULT_MAX_TOKENS}.",
+    ),
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-p", type=float, help="Keep the likeliest tokens that reach this sum."),
-    click.option("--top-k", type=int, help="Keep the k likeliest tokens."),
+    click.option(
+        "--top-k",
+        type=click.IntRange(1, _MAX_UINT32),
+        metavar="INTEGER",
+        help="Keep the k likeliest tokens.",
+    ),
     click.option("--min-p", type=float, help="Keep tokens at least this likely, relatively."),
-    click.option("--seed", type=int, help="The same seed gives the same reply."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, (1 << 64) - 1),
+        metavar="INTEGER",
+        help="The same seed gives the same reply.",
+    ),
     click.option("--stop", multiple=True, help="End before this text; may be repeated."),
     click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long."),
+    click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Wait so long for a server that still loads its model.",
+    ),
+    click.option("--model", hidden=True, expose_value=False, callback=_refuse_model),
 ]
 EPILOG = "What is left out takes the server's default: greedy, unless it says otherwise."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the options of every reply ask for; `options` are those of the Python client."""
+
+    address: str
+    wait_s: float
+    options: dict[str, Any]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -54,9 +127,13 @@ class _TokenIds(click.ParamType):  # type: ignore[type-arg]  # not generic befor
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int]:
         try:
-            return [int(part) for part in value.split(",")]
+            token_ids = [int(part) for part in value.split(",")]
         except ValueError:
             self.fail(f"{value!r} is not like 1,2,3", param, ctx)
+        for token_id in token_ids:
+            if not 0 <= token_id <= _MAX_UINT32:
+                self.fail(f"id {token_id}, allowed is 0 to {_MAX_UINT32}", param, ctx)
+        return token_ids
 
 
 @click.command(epilog=EPILOG)
@@ -79,7 +156,7 @@ def generate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Generate one reply and print it as it comes.
+    """Generate one reply and print it as it comes.
 
     \b
     Examples:
@@ -89,8 +166,9 @@ def generate(
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong command line,
-    3 nobody answers at the address, 130 stopped with Ctrl-C.
-    """
+    3 nobody answers at the address, 4 the server ended during the reply,
+    130 stopped with Ctrl-C.
+    """  # noqa: D301 - click wants the character itself
     given = [one for one in (prompt, token_ids, chat_file) if one is not None]
     if len(given) != 1:
         raise click.UsageError("give exactly one of --prompt, --token-ids, --chat")
@@ -104,23 +182,48 @@ def generate(
 
 def run_one(prompts: dict[str, Any], options: dict[str, Any], *, as_json: bool) -> None:
     """Print one reply; ends the program where that fails."""
-    address, wanted = split(options)
-    with Client(address) as client:
+    wanted = split(options)
+
+    def generate_one(client: Client) -> None:
+        with client.stream(**prompts, **wanted.options) as stream:
+            _print_reply(stream, as_json=as_json)
+
+    with Client(wanted.address) as client:
         try:
-            with client.stream(**prompts, **wanted) as stream:
-                _print_reply(stream, as_json=as_json)
+            when_loaded(client, wanted, generate_one)
         except ClientError as error:
-            fail(error, address)
+            fail(error, wanted)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except KeyboardInterrupt:
             sys.exit(_EXIT_INTERRUPTED)
 
 
+def when_loaded(client: Client, wanted: Wanted, work: Callable[[Client], _Result]) -> _Result:
+    """Do the work; if the server still loads its model, wait for that and do it then.
+
+    Raises:
+        ClientError: the work failed, or the server still loads.
+    """
+    with suppress(ServerLoading):
+        return work(client)
+    if wanted.wait_s > 0:
+        click.echo("waiting for the model to load", err=True)
+        with suppress(DeadlineExceeded):
+            client.wait_until_serving(wanted.wait_s)
+    return work(client)
+
+
 def _print_reply(stream: ReplyStream, *, as_json: bool) -> None:
-    for delta in stream:
-        if not as_json:
-            click.echo(delta.text, nl=False)
+    try:
+        for delta in stream:
+            if not as_json:
+                click.echo(delta.text, nl=False)
+    except BaseException:
+        # What is said of it next, or the shell's prompt, begins on a line of its own.
+        if not as_json and stream.text and not stream.text.endswith("\n"):
+            click.echo("")
+        raise
     click.echo(json.dumps(_as_object(stream.reply), ensure_ascii=False) if as_json else "")
 
 
@@ -128,19 +231,21 @@ def _as_object(reply: Reply) -> dict[str, Any]:
     return {
         "text": reply.text,
         "token_ids": list(reply.token_ids),
-        "finish_reason": reply.finish_reason.value,
+        "finish_reason": reply.finish_reason,
         "usage": {
             "prompt_tokens": reply.usage.prompt_tokens,
             "cached_tokens": reply.usage.cached_tokens,
             "completion_tokens": reply.usage.completion_tokens,
         },
+        "seed": reply.seed,
+        "request_id": reply.request_id,
     }
 
 
-def split(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the address, and the options that were given."""
-    wanted = {name: value for name, value in options.items() if value not in (None, ())}
-    return wanted.pop("address"), wanted
+def split(options: dict[str, Any]) -> Wanted:
+    """Sort the options: whom to ask, how long to wait, and what was given for the reply."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    return Wanted(address=given.pop("address"), wait_s=given.pop("wait"), options=given)
 
 
 def read_chat(file: IO[str]) -> list[Message]:
@@ -177,14 +282,40 @@ def _check_roles(messages: Iterable[Message], name: str) -> None:
         raise click.UsageError(f"--chat {name}: {error}") from error
 
 
-def fail(error: ClientError, address: str) -> NoReturn:
+def describe(error: ClientError, wanted: Wanted) -> str:
+    """Say in one line what failed, and which option has to do with it."""
+    match error:
+        case Unreachable() if _is_open(wanted.address):
+            return (
+                f"{wanted.address} is open, but no gRPC server answers there: is it the HTTP "
+                "port? The line that `lanehost serve` prints names both"
+            )
+        case Unreachable():
+            return (
+                f"nobody answers at {wanted.address}; start a server with `lanehost serve`, "
+                "or name another with --address"
+            )
+        case ConnectionLost():
+            return error.message
+        case DeadlineExceeded() if "timeout" in wanted.options:
+            hint = f" (--timeout {wanted.options['timeout']:g})"
+        case ServerLoading():
+            hint = f" (--wait {wanted.wait_s:g})"
+        case _:
+            hint = ""
+    return f"{error.code.name}: {error.message}{hint}"
+
+
+def fail(error: ClientError, wanted: Wanted) -> NoReturn:
     """Say in one line what failed, and end the program."""
-    if isinstance(error, Unreachable):
-        click.echo(
-            f"lanehost: nobody answers at {address}; start a server with `lanehost serve`, "
-            "or name another with --address",
-            err=True,
-        )
-        sys.exit(_EXIT_UNREACHABLE)
-    click.echo(f"lanehost: {error.code.name}: {error.message}", err=True)
-    sys.exit(_EXIT_FAILED)
+    click.echo(f"lanehost: {describe(error, wanted)}", err=True)
+    codes = {Unreachable: _EXIT_UNREACHABLE, ConnectionLost: _EXIT_LOST}
+    sys.exit(codes.get(type(error), _EXIT_FAILED))
+
+
+def _is_open(address: str) -> bool:
+    try:
+        socket.create_connection(parse_address(address), _PROBE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

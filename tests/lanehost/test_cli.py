@@ -51,6 +51,18 @@ def test_every_command_explains_itself(args: tuple[str, ...]) -> None:
     assert "lanehost serve" in result.output or "Exit codes" in result.output
 
 
+@pytest.mark.parametrize("args", [(), *((name,) for name in sorted(main.commands))])
+def test_the_lines_of_every_help_stay_lines(args: tuple[str, ...]) -> None:
+    command = main.commands[args[0]] if args else main
+    output = _run(*args, "--help").output
+    assert "\\b" not in output
+    assert "\b" not in output
+    kept = [part for part in command.help.split("\n\n") if part.lstrip().startswith("\b")]
+    lines = {line.strip() for part in kept for line in part.splitlines()} - {"\b"}
+    assert any(line.startswith("lanehost ") for line in lines)
+    assert lines <= {line.strip() for line in output.splitlines()}
+
+
 def test_every_option_of_serve_has_help() -> None:
     for option in main.commands["serve"].params:
         assert isinstance(option, click.Option)
@@ -62,7 +74,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
         "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
-        "--reflection --log-json --prompt-cache off"
+        "--reflection --log-json --prompt-cache off --max-drafts 3"
     )
     master = FakeMaster()
     _start(master, "--model", str(tmp_path), *args.split())
@@ -74,7 +86,8 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (line.max_waiting, line.max_waiting_tokens, line.max_streams) == (5, 6, 7)
     assert (settings.host, settings.port, settings.http_port) == ("0.0.0.0", 1, 2)
     assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
-    assert (settings.reflection, settings.log_json, settings.prompt_cache) == (True, True, False)
+    assert (settings.reflection, settings.log_json) == (True, True)
+    assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
@@ -113,6 +126,7 @@ def test_http_can_be_off(tmp_path: Path) -> None:
         (["--dtype", "int3"], "int3"),
         (["--nonsense"], "--nonsense"),
         (["--model", "/no/such/model"], "'/no/such/model' is no file and no folder"),
+        (["--model", "HuggingFaceTB/SmolLM2-135M"], "nothing is downloaded: give the path"),
     ],
 )
 def test_a_wrong_command_line_is_named_and_exits_2(

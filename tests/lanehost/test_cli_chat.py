@@ -3,11 +3,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from lanehost.cli import main
-from lanehost.errors import DoesNotFit, Draining
-from lanehost.job import Prefilled, Tokens
+from lanehost.errors import DoesNotFit, Draining, Overloaded
+from lanehost.job import Finished, FinishReason, Prefilled, Tokens
 from tests.support.fake_door import FINISHED, REPLY, FakeDoor
 from tests.support.served_door import serve
 
@@ -57,6 +58,55 @@ async def test_a_question_that_is_refused_is_said_and_forgotten() -> None:
     result = await _chat(door, "one\ntwo\n")
     assert (result.exit_code, _said(door, 1)) == (0, ["two"])
     assert result.stderr.count("lanehost: OUT_OF_RANGE: too long: 9 of 8") == 2
+
+
+async def test_an_unknown_command_is_said_and_not_asked() -> None:
+    door = FakeDoor()
+    result = await _chat(door, "/quit\n/etc/hosts is a file\n")
+    assert "unknown command; /reset, /exit\n" in result.stderr
+    assert [_said(door, index) for index in range(len(door.requests))] == [["/etc/hosts is a file"]]
+
+
+class _BusyOnce(FakeDoor):
+    async def submit(self, request):
+        self.refusal = Overloaded("full", retry_after_s=1) if len(self.requests) == 1 else None
+        return await super().submit(request)
+
+
+async def test_a_busy_server_does_not_end_the_chat() -> None:
+    door = _BusyOnce()
+    result = await _chat(door, "one\ntwo\nthree\n")
+    assert "lanehost: RESOURCE_EXHAUSTED: full; try again\n" in result.stderr
+    assert (result.exit_code, _said(door, 2)) == (0, ["one", "Hello é", "three"])
+
+
+async def test_a_reply_that_takes_too_long_does_not_end_the_chat() -> None:
+    held = (Prefilled(cached_tokens=0), Tokens(token_ids=(1,), text="partial"))
+    result = await _chat(FakeDoor(events=held), "one\n", "--timeout", "0.5")
+    assert result.exit_code == 0
+    assert "partial\n" in result.stdout
+    assert "deadline passed in phase decode (--timeout 0.5)\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((*REPLY,), " (cut at max_tokens 3)"),
+        ((), "(empty reply)"),
+    ],
+)
+async def test_a_reply_that_looks_odd_is_explained(events, said: str) -> None:
+    last = Finished(
+        reason=FinishReason.LENGTH, matched=None, usage=FINISHED.usage, timing=FINISHED.timing
+    )
+    result = await _chat(FakeDoor(events=(*events, last)), "one\n")
+    assert said in result.stderr
+    assert "(" not in result.stdout
+
+
+async def test_a_whole_reply_is_not_explained() -> None:
+    result = await _chat(FakeDoor(), "one\n")
+    assert "(" not in result.stderr
 
 
 async def test_a_server_that_ends_ends_the_chat() -> None:

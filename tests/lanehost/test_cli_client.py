@@ -1,14 +1,18 @@
 import asyncio
 import json
+import socketserver
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from lanehost.cli import main
-from lanehost.errors import InvalidRequest
+from lanehost.errors import InvalidRequest, Starting
 from lanehost.job import ChatMessage, ChatPrompt, Prefilled, Role, TextPrompt, TokenPrompt, Tokens
+from lanehost.server.grpc_server import bind_grpc, build_grpc_server
+from lanehost.server.health import Health
 from tests.support.fake_door import FakeDoor
 from tests.support.served_door import serve
 
@@ -22,6 +26,8 @@ OBJECT = {
     "token_ids": [10, 11, 12, 2],
     "finish_reason": "eos",
     "usage": {"prompt_tokens": 5, "cached_tokens": 3, "completion_tokens": 3},
+    "seed": 7,
+    "request_id": "job-1",
 }
 
 
@@ -53,13 +59,13 @@ async def test_json_is_one_object() -> None:
 async def test_the_options_reach_the_server() -> None:
     door = FakeDoor()
     args = (
-        "--max-tokens 0 --temperature 0 --top-p 0.5 --top-k 3 --min-p 0.25 --seed 0 "
+        "--max-tokens 3 --temperature 0 --top-p 0.5 --top-k 3 --min-p 0.25 --seed 0 "
         "--stop a --stop b --timeout 9"
     )
     await _run(door, "generate", "--prompt", "hi", *args.split())
     (request,) = door.requests
     sampling = request.sampling
-    assert (request.max_tokens, request.stop.strings) == (0, ("a", "b"))
+    assert (request.max_tokens, request.stop.strings) == (3, ("a", "b"))
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.0, 0.5, 3)
     assert (sampling.min_p, sampling.seed) == (0.25, 0)
     assert 8 < request.timeout_s < 9
@@ -100,8 +106,12 @@ async def test_a_chat_is_read_from_a_file(chat_file: Path) -> None:
         ([], None, "exactly one of"),
         (["--prompt", "a", "--token-ids", "1"], None, "exactly one of"),
         (["--token-ids", "1,x"], None, "is not like 1,2,3"),
-        (["--token-ids", "-1"], None, "ids: Value out of range: -1"),
-        (["--prompt", "a", "--max-tokens", "-1"], None, "max_tokens: Value out of range: -1"),
+        (["--token-ids", "-1"], None, "id -1, allowed is 0 to 4294967295"),
+        (["--prompt", "a", "--max-tokens", "-1"], None, "-1 is not in the range 1<="),
+        (["--prompt", "a", "--max-tokens", "0"], None, "0 is not in the range 1<="),
+        (["--prompt", "a", "--seed", "-1"], None, "-1 is not in the range"),
+        (["--prompt", "a", "--wait", "-1"], None, "-1.0 is not in the range x>=0"),
+        (["--prompt", "a", "--model", "m"], None, "the server has one model, and"),
         (["--prompt", "a", "--max-tokens", "x"], None, "--max-tokens"),
         (["--chat", "/no/such/file"], None, "/no/such/file"),
         (["--chat", "-"], "{", "is not JSON"),
@@ -125,6 +135,117 @@ async def test_a_refusal_is_one_line_and_exits_1() -> None:
     assert result.stderr == (
         "lanehost: INVALID_ARGUMENT: max_tokens: is 0, allowed is 1 and more\n"
     )
+
+
+@pytest.mark.parametrize("command", [["generate", "--prompt", "a"], ["chat"]])
+@pytest.mark.parametrize("address", ["localhost", "http://localhost:50051", "::1:50051"])
+def test_an_address_that_is_none_is_a_wrong_command_line(command, address: str) -> None:
+    result = CliRunner().invoke(main, [*command, "--address", address])
+    assert result.exit_code == 2
+    assert "should be HOST:PORT" in result.stderr
+
+
+class _NoGrpc(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_port_that_speaks_no_grpc_is_told_from_nobody() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), _NoGrpc) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        command = ["generate", "--prompt", "hi", "--address", address]
+        result = CliRunner().invoke(main, command)
+        server.shutdown()
+        thread.join()
+    assert result.exit_code == 3
+    assert result.stderr.startswith(
+        f"lanehost: {address} is open, but no gRPC server answers there"
+    )
+    assert "HTTP port" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+class _LoadingDoor(FakeDoor):
+    """Loads its model until health is asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_loading = True
+
+    def model_card(self):
+        if self.is_loading:
+            raise Starting("the model is still loading")
+        return super().model_card()
+
+
+class _LoadingHealth(Health):
+    def __init__(self, door: _LoadingDoor, *, ends: bool) -> None:
+        super().__init__()
+        self._door = door
+        self._ends = ends
+
+    async def Watch(self, request, context):  # noqa: N802 - the name is the wire's
+        if self._ends:
+            self._door.is_loading = False
+            self.set_serving()
+        await super().Watch(request, context)
+
+
+async def _run_loading(*args: str, ends: bool, stdin: str | None = None) -> Result:
+    door = _LoadingDoor()
+    server = build_grpc_server(door, _LoadingHealth(door, ends=ends), reflection=False)
+    address = f"127.0.0.1:{bind_grpc(server, '127.0.0.1', 0)}"
+    await server.start()
+    command = [*args, "--address", address]
+    result = await asyncio.to_thread(CliRunner().invoke, main, command, input=stdin)
+    await server.stop(None)
+    return result
+
+
+@pytest.mark.parametrize("args", [["generate", "--prompt", "hi"], ["chat"]])
+async def test_a_model_that_still_loads_is_waited_for(args: list[str]) -> None:
+    result = await _run_loading(*args, ends=True, stdin="hi\n")
+    assert result.exit_code == 0
+    assert "Hello é" in result.stdout
+    assert result.stderr.startswith("waiting for the model to load\n")
+
+
+@pytest.mark.parametrize("args", [["generate", "--prompt", "hi"], ["chat"]])
+async def test_waiting_for_a_model_has_an_end(args: list[str]) -> None:
+    result = await _run_loading(*args, "--wait", "0.1", ends=False)
+    said = "lanehost: UNAVAILABLE: the model is still loading (--wait 0.1)\n"
+    assert (result.exit_code, result.stderr) == (1, f"waiting for the model to load\n{said}")
+
+
+async def test_waiting_for_a_model_can_be_off() -> None:
+    result = await _run_loading("generate", "--prompt", "hi", "--wait", "0", ends=True)
+    assert (result.exit_code, "waiting" in result.stderr) == (1, False)
+
+
+async def test_a_timeout_is_said_with_its_option_on_a_line_of_its_own() -> None:
+    held = (Prefilled(cached_tokens=0), Tokens(token_ids=(1,), text="partial"))
+    args = ("generate", "--prompt", "hi", "--timeout", "0.5")
+    result = await _run(FakeDoor(events=held), *args)
+    said = "lanehost: DEADLINE_EXCEEDED: deadline passed in phase decode (--timeout 0.5)\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "partial\n", said)
+
+
+async def test_a_server_that_ends_during_the_reply_is_one_line_and_exits_4() -> None:
+    door = FakeDoor(events=(Prefilled(cached_tokens=0), Tokens(token_ids=(1,), text="partial\n")))
+    async with serve(door) as served:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "lanehost", "generate", "--prompt", "hi"),
+            *("--address", served.address),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(WAIT_S):
+            assert await process.stdout.readline() == b"partial\n"
+            await served.server.stop(None)
+            _, stderr = await process.communicate()
+    assert (process.returncode, stderr) == (4, b"lanehost: the server ended during the reply\n")
 
 
 @pytest.mark.parametrize("args", [["generate", "--prompt", "hi"], ["chat"]])
