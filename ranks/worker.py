@@ -1,6 +1,7 @@
 """What computes on a rank: loads its part of the model, forms the group, runs plans."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -12,6 +13,7 @@ from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
 from ranks.lane_table import Limits
 from ranks.layers.linear import are_rows_exact
+from ranks.models.loading import load_and_digest
 from ranks.models.registry import CausalLM, choose_dtype, load_model, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -53,17 +55,19 @@ class ModelWorker:
             torch.cuda.set_device(device)
         checkpoint = open_checkpoint(Path(order.model_path))
         config = checkpoint.config
-        self._model = load_model(
+        load = partial(
+            load_model,
             checkpoint,
             shards=cut_shards(config.num_kv_heads, rank=rank, world_size=world_size),
             device=device,
             dtype=choose_dtype(order.dtype, device),
-            on_progress=on_progress,
         )
+        loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
+        self._model = loaded.model
         limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
         _log_loaded(self._model, num_threads)
         return Loaded(
-            weights_digest=checkpoint.weights_digest(),
+            weights_digest=loaded.weights_digest,
             config_digest=checkpoint.config_digest(),
             geometry=self._model.geometry,
             vocab_size=config.vocab_size,

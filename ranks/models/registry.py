@@ -63,9 +63,23 @@ class Checkpoint:
     source: WeightSource
     weight_files: tuple[Path, ...]
 
-    def weights_digest(self) -> str:
-        """BLAKE2b over the bytes of all weight files, in hex; reads them whole."""
-        return digest_files(list(self.weight_files))
+    def weights_digest(self, on_progress: Callable[[int], None] = lambda _done_bytes: None) -> str:
+        """BLAKE2b over the bytes of all weight files, in hex; reads them whole.
+
+        `on_progress` hears how many bytes are done.
+        """
+        return digest_files(list(self.weight_files), on_progress)
+
+    def num_bytes(self) -> int:
+        """Bytes of all weight files.
+
+        Raises:
+            BadCheckpoint: A file is gone.
+        """
+        try:
+            return sum(path.stat().st_size for path in self.weight_files)
+        except OSError as err:
+            raise BadCheckpoint(f"{err.filename}: cannot be read: {err}") from err
 
     def config_digest(self) -> str:
         """BLAKE2b over the parsed config, in hex."""
