@@ -1,10 +1,9 @@
 """From logits to token ids, on the leader.
 
 Laws: a row's token depends on its logits, its `Draw` and its position alone. Noise is
-keyed by (seed, position, token id) through an integer hash, so it depends on nothing
-else: not on the batch, the device or what was drawn before. A row that is not finite
-gives token 0 and its flag, and leaves its neighbours untouched. Among equal logits the
-lowest id wins.
+keyed by (seed, position, token id) through an integer hash, so it depends neither on the
+batch nor on what was drawn before. A row that is not finite gives token 0 and its flag,
+and leaves its neighbours untouched. Among equal logits the lowest id wins.
 
 A drawn row goes: logits / temperature, top_k, top_p, min_p, then the token with the
 largest logit plus Gumbel noise, which is a draw from the softmax of what is left.
@@ -76,8 +75,8 @@ def _draw_row(logits: torch.Tensor, draw: Draw, position: int) -> torch.Tensor:
 def gumbel_noise(token_ids: torch.Tensor, *, seed: int, position: int) -> torch.Tensor:
     """Gumbel noise of some tokens: int64 [n] → float64 [n].
 
-    It is rounded to float32 on the way, so that the last bit of a device's logarithm
-    does not show.
+    The hash is of integers, and the same everywhere. Logarithms differ in their last bits
+    between devices: rounding to float32 on the way hides most of that, not all.
     """
     key = _mix(_mix(seed & _MASK) + position * _STEP)
     hashed = _mix_tokens(token_ids * _signed(_STEP) + _signed(key))

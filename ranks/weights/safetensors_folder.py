@@ -1,6 +1,7 @@
 """A folder of safetensors files as a source of tensors, read slice by slice.
 
-Laws: nothing outside the folder is opened; pickled weights are never read.
+Laws: an index names plain files of the folder and nothing else; a link in the folder is
+followed, as the cache of Hugging Face is made of links. Pickled weights are never read.
 """
 
 from pathlib import Path
