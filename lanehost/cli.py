@@ -21,7 +21,14 @@ from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
-from lanehost.settings import DEVICES, DTYPES, LineSettings, RankGroupSettings, ServeSettings
+from lanehost.settings import (
+    DEVICES,
+    DTYPES,
+    EngineSettings,
+    LineSettings,
+    RankGroupSettings,
+    ServeSettings,
+)
 
 EMBEDDED = "embedded"
 _EXIT_CANNOT_START = 1
@@ -148,6 +155,13 @@ def main() -> None:
     show_default=True,
     help="Keep what was computed of prompts for others that begin alike.",
 )
+@click.option(
+    "--max-drafts",
+    type=int,
+    default=EngineSettings().max_drafts,
+    show_default=True,
+    help="Most tokens that a reply guesses at once from what it said before; 0 guesses none.",
+)
 @click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def serve(**options: Any) -> None:
@@ -216,12 +230,14 @@ def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
                 max_waiting_tokens=options["max_waiting_tokens"],
                 max_streams=options["max_streams"],
             ),
+            engine=EngineSettings(
+                prompt_cache=options["prompt_cache"] == "on", max_drafts=options["max_drafts"]
+            ),
             model_name=options["model_name"],
             host=options["host"],
             port=options["port"],
             http_port=options["http_port"],
             reflection=options["reflection"],
-            prompt_cache=options["prompt_cache"] == "on",
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
         )

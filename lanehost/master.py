@@ -130,7 +130,7 @@ class Master:
                 line=line,
                 inbox=inbox,
                 clock=time.monotonic,
-                keeps_prompts=self._settings.prompt_cache,
+                settings=self._settings.engine,
             )
             door = AdmissionDoor(
                 card=card,

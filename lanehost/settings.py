@@ -13,6 +13,7 @@ DEVICES = ("auto", "cpu", "cuda")
 MAX_TP = 2
 MAX_LANES = 256
 MAX_PORT = 65535
+MAX_DRAFTS = 64
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 BLOCK_SIZE = 16
 
@@ -80,17 +81,33 @@ class LineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How replies are made; neither changes a token of one.
+
+    `prompt_cache` keeps what was computed of prompts; `max_drafts` is the most tokens
+    that a reply may guess at once, 0 guesses none.
+    """
+
+    prompt_cache: bool = True
+    max_drafts: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--max-drafts", self.max_drafts, 0, MAX_DRAFTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """All that `lanehost serve` needs; a port of 0 takes a free one, None opens no HTTP door."""
 
     ranks: RankGroupSettings
     line: LineSettings = field(default_factory=LineSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
     model_name: str = ""
     host: str = "127.0.0.1"
     port: int = 50051
     http_port: int | None = 8000
     reflection: bool = False
-    prompt_cache: bool = True
     drain_timeout_s: float = 30.0
     log_json: bool = False
 

@@ -8,6 +8,8 @@ master has taken it out, so that a plan already in flight still fits.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
 
 import torch
 
@@ -23,6 +25,20 @@ from ranks.step_inputs import LaneRows, build_inputs
 # What is broadcast instead of a token id for a row that is not finite.
 _NOT_FINITE = -1
 _STAND_IN = 0
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What lanes drew: their new token, or the fault; and how much of a draft was right."""
+
+    drawn: dict[int, int] = field(default_factory=dict[int, int])
+    failures: dict[int, LaneFault] = field(default_factory=dict[int, LaneFault])
+    accepted: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+
+    @property
+    def fed_next(self) -> dict[int, int]:
+        """The token that each lane goes on with."""
+        return {**self.drawn, **dict.fromkeys(self.failures, _STAND_IN)}
 
 
 class Executor:
@@ -54,43 +70,60 @@ class Executor:
         except StepMismatch as err:
             return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason=str(err))
         outcome = self._compute(step)
-        self._lanes.commit(step, {lane: max(token, _STAND_IN) for lane, token in outcome.items()})
-        drawn = {lane: token for lane, token in outcome.items() if token != _NOT_FINITE}
+        self._lanes.commit(step, outcome.fed_next, outcome.accepted)
         fed = [token_id for rows in step.rows for token_id in rows.token_ids]
         return StepResult(
             step_id=plan.step_id,
             epoch=plan.epoch,
-            drawn=drawn,
-            failures={lane: LaneFault.NAN for lane in outcome if lane not in drawn},
-            digest=result_digest(plan.digest, fed, drawn),
+            drawn=outcome.drawn,
+            failures=outcome.failures,
+            accepted=outcome.accepted,
+            digest=result_digest(plan.digest, fed, outcome.drawn),
             compute_ns=self._clock_ns() - started_ns,
         )
 
     @torch.inference_mode()
-    def _compute(self, step: CheckedStep) -> dict[int, int]:
-        """Run the rows; returns for each lane that draws its token, or _NOT_FINITE."""
+    def _compute(self, step: CheckedStep) -> _Outcome:
+        """Run the rows, and read what was drawn."""
         if not step.rows:
-            return {}
+            return _Outcome()
         inputs = build_inputs(
             [_lane_rows(rows) for rows in step.rows],
             device=self._model.device,
             block_size=self._limits.block_size,
         )
         logits = self._model.forward(inputs, self._kv, self._collective)
-        drawing = [rows for rows in step.rows if rows.draws]
+        drawing = [rows for rows in step.rows if rows.num_draws]
         if not drawing:
-            return {}
-        ids = self._collective.broadcast_ids(self._draw(logits, drawing))
-        return dict(zip((rows.lane_id for rows in drawing), ids.tolist(), strict=True))
+            return _Outcome()
+        ids = iter(self._collective.broadcast_ids(self._draw(logits, drawing)).tolist())
+        return _read_outcome({rows: list(islice(ids, rows.num_draws)) for rows in drawing})
 
     def _draw(self, logits: torch.Tensor | None, drawing: list[Rows]) -> torch.Tensor:
         """Draw on the leader: int64 [num_draws]; a follower gives zeros to be overwritten."""
+        draws = [rows.draw for rows in drawing for _ in range(rows.num_draws)]
         if logits is None:
-            return torch.zeros(len(drawing), dtype=torch.int64, device=self._model.device)
+            return torch.zeros(len(draws), dtype=torch.int64, device=self._model.device)
         ids, not_finite = self._sampler.draw(
-            logits, [rows.draw for rows in drawing], [rows.end for rows in drawing]
+            logits, draws, [position for rows in drawing for position in rows.draw_positions]
         )
         return ids.masked_fill(torch.tensor(not_finite, device=ids.device), _NOT_FINITE)
+
+
+def _read_outcome(ids: dict[Rows, list[int]]) -> _Outcome:
+    """Keep of each draft what equals the tokens drawn at its positions, and one token more."""
+    outcome = _Outcome()
+    for rows, drawn in ids.items():
+        num_right = 0
+        while num_right < len(rows.draft_ids) and drawn[num_right] == rows.draft_ids[num_right]:
+            num_right += 1
+        if rows.draft_ids:
+            outcome.accepted[rows.lane_id] = rows.draft_ids[:num_right]
+        if drawn[num_right] == _NOT_FINITE:
+            outcome.failures[rows.lane_id] = LaneFault.NAN
+        else:
+            outcome.drawn[rows.lane_id] = drawn[num_right]
+    return outcome
 
 
 def _lane_rows(rows: Rows) -> LaneRows:
@@ -99,5 +132,5 @@ def _lane_rows(rows: Rows) -> LaneRows:
         start=rows.start,
         token_ids=list(rows.token_ids),
         block_table=list(rows.block_table),
-        draws=rows.draws,
+        num_draws=rows.num_draws,
     )

@@ -44,7 +44,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What one lane runs in one step: `token_ids` at positions from `start` on."""
+    """What one lane runs in one step: `token_ids` at positions from `start` on.
+
+    The last `num_draws` of its rows draw. Behind the first of those, the tokens are a
+    draft: `draft_ids`.
+    """
 
     lane_id: int
     start: int
@@ -52,12 +56,22 @@ class Rows:
     block_table: tuple[int, ...]
     num_digested_blocks: int
     draw: Draw
-    draws: bool
+    num_draws: int
 
     @property
     def end(self) -> int:
         """The position after the last: the one that a drawn token will take."""
         return self.start + len(self.token_ids)
+
+    @property
+    def draft_ids(self) -> tuple[int, ...]:
+        """The guess that these rows check."""
+        return self.token_ids[1:] if self.num_draws > 1 else ()
+
+    @property
+    def draw_positions(self) -> range:
+        """The positions that the drawn tokens will take."""
+        return range(self.end - self.num_draws + 1, self.end + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +113,35 @@ class LaneTable:
         self._last_step_id = plan.step_id
         staged = _StagedStep(self._limits, dict(self._lanes))
         staged.move_lanes(plan)
-        rows = (*map(staged.run_chunk, plan.chunks), *map(staged.run_decode, plan.decodes))
+        drafts = _drafts_by_lane(plan)
+        rows = (
+            *map(staged.run_chunk, plan.chunks),
+            *(staged.run_decode(lane_id, drafts.get(lane_id, ())) for lane_id in plan.decodes),
+        )
         self._check_whole(plan, rows)
         return CheckedStep(plan=plan, rows=rows, lanes=staged.lanes)
 
-    def commit(self, step: CheckedStep, drawn: dict[int, int]) -> None:
-        """Take over the lanes of a step that has run; `drawn` maps a lane to its new token."""
+    def commit(
+        self,
+        step: CheckedStep,
+        drawn: dict[int, int],
+        accepted: dict[int, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Take over the lanes of a step that has run.
+
+        Args:
+            step: What was run.
+            drawn: Lane → its new token.
+            accepted: Lane → the part of its draft that was right; the positions of the
+                rest are written again.
+        """
         for lane_id, token_id in drawn.items():
             step.lanes[lane_id] = replace(step.lanes[lane_id], last_drawn=token_id)
+        for rows in step.rows:
+            if rows.draft_ids:
+                num_tokens = rows.start + 1 + len((accepted or {}).get(rows.lane_id, ()))
+                lane = step.lanes[rows.lane_id]
+                step.lanes[rows.lane_id] = replace(lane, num_tokens=num_tokens)
         self._lanes = step.lanes
 
     def _check_whole(self, plan: StepPlan, rows: tuple[Rows, ...]) -> None:
@@ -119,7 +154,7 @@ class LaneTable:
             raise StepMismatch(f"a lane is there twice in the rows of lanes {lane_ids}")
         num_chunks = len(plan.chunks)
         resolved = [_resolved(row, row.token_ids) for row in rows[:num_chunks]]
-        resolved += [_resolved(row, None) for row in rows[num_chunks:]]
+        resolved += [_resolved(row, row.draft_ids or None) for row in rows[num_chunks:]]
         digest = rows_digest(plan.step_id, plan.epoch, resolved)
         if digest != plan.digest:
             raise StepMismatch(
@@ -155,22 +190,27 @@ class _StagedStep:
             raise StepMismatch(f"lane {chunk.lane_id} has a chunk of no tokens")
         if lane.last_drawn is not None:
             raise StepMismatch(f"lane {chunk.lane_id} has drawn, no chunk may follow")
-        for token_id in chunk.token_ids:
-            if not 0 <= token_id < self._limits.vocab_size:
-                raise StepMismatch(
-                    f"lane {chunk.lane_id} has token id {token_id}, "
-                    f"the vocabulary has {self._limits.vocab_size}"
-                )
-        return self._run(chunk.lane_id, lane, chunk.token_ids, draws=chunk.draws)
+        self._check_tokens(chunk.lane_id, chunk.token_ids)
+        return self._run(chunk.lane_id, lane, chunk.token_ids, num_draws=int(chunk.draws))
 
-    def run_decode(self, lane_id: int) -> Rows:
-        """Feed the token that the lane drew last."""
+    def run_decode(self, lane_id: int, draft_ids: tuple[int, ...]) -> Rows:
+        """Feed the token that the lane drew last, and a guess of what follows it."""
         lane = self._occupied(lane_id)
         if lane.last_drawn is None:
             raise StepMismatch(f"lane {lane_id} has drawn no token to go on from")
-        return self._run(lane_id, lane, (lane.last_drawn,), draws=True)
+        self._check_tokens(lane_id, draft_ids)
+        token_ids = (lane.last_drawn, *draft_ids)
+        return self._run(lane_id, lane, token_ids, num_draws=len(token_ids))
 
-    def _run(self, lane_id: int, lane: Lane, token_ids: tuple[int, ...], *, draws: bool) -> Rows:
+    def _check_tokens(self, lane_id: int, token_ids: tuple[int, ...]) -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self._limits.vocab_size:
+                raise StepMismatch(
+                    f"lane {lane_id} has token id {token_id}, "
+                    f"the vocabulary has {self._limits.vocab_size}"
+                )
+
+    def _run(self, lane_id: int, lane: Lane, token_ids: tuple[int, ...], *, num_draws: int) -> Rows:
         rows = Rows(
             lane_id=lane_id,
             start=lane.num_tokens,
@@ -178,7 +218,7 @@ class _StagedStep:
             block_table=lane.block_table,
             num_digested_blocks=lane.num_digested_blocks,
             draw=lane.draw,
-            draws=draws,
+            num_draws=num_draws,
         )
         room = min(len(lane.block_table) * self._limits.block_size, self._limits.context_length)
         if rows.end > room:
@@ -232,3 +272,12 @@ def _resolved(rows: Rows, token_ids: tuple[int, ...] | None) -> ResolvedRows:
         gained_blocks=rows.block_table[rows.num_digested_blocks :],
         token_ids=token_ids,
     )
+
+
+def _drafts_by_lane(plan: StepPlan) -> dict[int, tuple[int, ...]]:
+    drafts = plan.drafts_by_lane
+    if len(drafts) != len(plan.drafts) or not all(drafts.values()):
+        raise StepMismatch(f"drafts {plan.drafts} name a lane twice, or hold nothing")
+    if not set(drafts) <= set(plan.decodes):
+        raise StepMismatch(f"drafts of lanes {sorted(drafts)}, decodes {plan.decodes}")
+    return drafts

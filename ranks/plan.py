@@ -9,7 +9,7 @@ This module knows no protobuf, no torch and no clock.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
 
@@ -63,12 +63,25 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneDraft:
+    """A guess of what a decoding lane draws next: run behind the token that it drew last.
+
+    The guess is kept as far as it equals what is drawn anyway, so it changes no reply.
+    """
+
+    lane_id: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """What one step does, in this order: leaves, joins, grows, then chunks and decodes.
 
     A lane in `decodes` runs the token that it drew last at its next position and
     draws another. The master may write it before it knows that token: it is taken
-    on the rank itself. A lane is in `chunks` or `decodes` at most once.
+    on the rank itself. A lane is in `chunks` or `decodes` at most once. A lane in
+    `drafts` is in `decodes` too, and nothing of it is in flight: how far it gets is
+    known only from the result.
     """
 
     step_id: int
@@ -78,12 +91,20 @@ class StepPlan:
     grows: tuple[LaneGrow, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     decodes: tuple[int, ...] = ()
+    drafts: tuple[LaneDraft, ...] = ()
     digest: bytes = b""
+
+    @property
+    def drafts_by_lane(self) -> dict[int, tuple[int, ...]]:
+        """The guesses, by lane."""
+        return {draft.lane_id: draft.token_ids for draft in self.drafts}
 
     @property
     def num_tokens(self) -> int:
         """Tokens that the step runs."""
-        return sum(len(chunk.token_ids) for chunk in self.chunks) + len(self.decodes)
+        num_chunked = sum(len(chunk.token_ids) for chunk in self.chunks)
+        num_drafted = sum(len(draft.token_ids) for draft in self.drafts)
+        return num_chunked + len(self.decodes) + num_drafted
 
 
 class LaneFault(Enum):
@@ -94,12 +115,17 @@ class LaneFault(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step gave: `drawn` maps a lane to its new token, `failures` a lane to its fault."""
+    """What a step gave.
+
+    `drawn` maps a lane to its new token, `failures` a lane to its fault. `accepted` maps
+    a lane to the part of its draft that was right: those tokens come before the new one.
+    """
 
     step_id: int
     epoch: int
     drawn: dict[int, int]
     failures: dict[int, LaneFault]
+    accepted: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     digest: bytes
     compute_ns: int = 0
 
@@ -120,7 +146,8 @@ class ResolvedRows:
     `start` is the first position written. `num_blocks` is the length of the lane's block
     table once it has grown, `gained_blocks` what it gained since it ran last: as every
     step tells the gain, equal digests mean equal tables. `token_ids` are those of a
-    chunk, None for a decode: the master cannot know the token that it runs.
+    chunk, or of the draft behind a decode; None for a decode without one, since the
+    master cannot know the token that it runs.
     """
 
     lane_id: int

@@ -26,14 +26,14 @@ class LaneRows:
     """The rows of one lane in one step.
 
     `token_ids` go to positions `start`, `start` + 1 and so on; `block_table` covers
-    at least all of them. When `draws`, the last row's logits are wanted.
+    at least all of them. The logits of the last `num_draws` rows are wanted.
     """
 
     lane_id: int
     start: int
     token_ids: torch.Tensor | list[int]
     block_table: list[int]
-    draws: bool
+    num_draws: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class StepInputs:
 
 
 def build_inputs(rows: list[LaneRows], *, device: torch.device, block_size: int) -> StepInputs:
-    """Lay out the rows of a step; logits come in the order of the lanes that draw.
+    """Lay out the rows of a step; logits come in the order of the rows that draw.
 
     Raises:
         ValueError: A block table is too short for its lane's rows, a lane has no rows, or
@@ -145,8 +145,8 @@ class _Layout:
         self.opened_blocks.extend(
             table[index] + 1 for index in range(-(-lane.start // size), -(-stop // size))
         )
-        if lane.draws:
-            self.draw_rows.append(len(self.positions) - 1)
+        num_rows = len(self.positions)
+        self.draw_rows.extend(range(num_rows - lane.num_draws, num_rows))
         for begin in range(0, len(positions), _MAX_QUERIES):
             part = positions[begin : begin + _MAX_QUERIES]
             rows = range(first_row + begin, first_row + begin + len(part))

@@ -49,6 +49,7 @@ from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
+from lanehost.settings import EngineSettings
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 log = structlog.get_logger()
@@ -66,7 +67,7 @@ class Engine:
         line: Line,
         inbox: Inbox,
         clock: Callable[[], float],
-        keeps_prompts: bool,
+        settings: EngineSettings,
         observer: EngineObserver | None = None,
     ) -> None:
         """Begin idle.
@@ -76,7 +77,7 @@ class Engine:
             line: The waiting line; the door adds to it, the engine takes.
             inbox: What others tell the engine.
             clock: Seconds that only rise.
-            keeps_prompts: Whether the prompt cache is on.
+            settings: The prompt cache and the drafts.
             observer: Is told what becomes of each job.
         """
         facts = backend.facts
@@ -86,9 +87,11 @@ class Engine:
         self._inbox = inbox
         self._clock = clock
         self._observer = observer or NoObserver()
-        self._lanes = LaneTable(facts.num_lanes, block_size=facts.block_size)
+        self._lanes = LaneTable(
+            facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
+        )
         self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
-        self._cache = PromptCache(self._blocks, is_on=keeps_prompts)
+        self._cache = PromptCache(self._blocks, is_on=settings.prompt_cache)
         self._tickets: dict[str, Ticket] = {}
         self._in_flight: deque[StepPlan] = deque()
         self._last_step_id = 0
@@ -265,7 +268,7 @@ class Engine:
             log.error("step_refused", step_id=outcome.step_id, reason=outcome.reason)
             self._lose(RankGroupLost(message, epoch=outcome.epoch, rank=None))
             return
-        self._lanes.retire(plan)
+        self._lanes.retire(plan, outcome.accepted)
         now_s = self._clock()
         for ending in settle_step(self._lanes, self._tickets, outcome, now_s=now_s):
             self._finish(ending)

@@ -29,32 +29,49 @@ def settle_step(
     lanes: LaneTable, tickets: Mapping[str, Ticket], result: StepResult, *, now_s: float
 ) -> Iterator[Ending]:
     """Move lanes and hand out tokens; yields the jobs that ended, each once."""
-    for lane_id, fault in result.failures.items():
-        lane = lanes[lane_id]
-        if (ticket := _open_ticket(lane, tickets)) is not None:
-            error = ReplyCorrupt(f"the model's logits are not numbers ({fault.value})")
-            yield Ending(ticket.job.job_id, Failed(error=error))
-    for lane_id, token_id in result.drawn.items():
+    for lane_id in (*result.drawn, *result.failures):
         lane = lanes[lane_id]
         ticket = _open_ticket(lane, tickets)
-        if ticket is None or lane_id in result.failures:
+        if ticket is None:
             continue
-        if lane.state is LaneState.PREFILL:
-            lane.fire(LaneEvent.PREFILLED)
-        if ticket.first_token_s is None:
-            ticket.first_token_s = now_s
-            ticket.stream.put(Prefilled(cached_tokens=ticket.num_cached_tokens))
-        ending = _push_token(ticket, token_id, now_s=now_s)
+        ending: Finished | Failed | None = None
+        for token_id in _tokens_of(result, lane_id):
+            _note_first_token(lane, ticket, now_s=now_s)
+            ending = _push_token(lane, ticket, token_id, now_s=now_s)
+            if ending is not None:
+                break
+        fault = result.failures.get(lane_id)
+        if ending is None and fault is not None:
+            message = f"the model's logits are not numbers ({fault.value})"
+            ending = Failed(error=ReplyCorrupt(message))
         if ending is not None:
             yield Ending(ticket.job.job_id, ending)
+
+
+def _tokens_of(result: StepResult, lane_id: int) -> tuple[int, ...]:
+    """Return what a lane drew, in order: what was right of its draft, then the token after it."""
+    accepted = result.accepted.get(lane_id, ())
+    return (*accepted, result.drawn[lane_id]) if lane_id in result.drawn else accepted
+
+
+def _note_first_token(lane: Lane, ticket: Ticket, *, now_s: float) -> None:
+    if lane.state is LaneState.PREFILL:
+        lane.fire(LaneEvent.PREFILLED)
+    if ticket.first_token_s is None:
+        ticket.first_token_s = now_s
+        ticket.stream.put(Prefilled(cached_tokens=ticket.num_cached_tokens))
 
 
 def _open_ticket(lane: Lane, tickets: Mapping[str, Ticket]) -> Ticket | None:
     return tickets[lane.job.job_id] if lane.is_running else None
 
 
-def _push_token(ticket: Ticket, token_id: int, *, now_s: float) -> Finished | Failed | None:
+def _push_token(
+    lane: Lane, ticket: Ticket, token_id: int, *, now_s: float
+) -> Finished | Failed | None:
     ticket.sequence.generated_ids.append(token_id)
+    if lane.drafter is not None:
+        lane.drafter.append(token_id)
     try:
         step = ticket.reply.push(token_id)
     except Exception as error:  # noqa: BLE001 - a fault in one reply's text must end that job alone

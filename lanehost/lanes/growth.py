@@ -19,7 +19,7 @@ def grow_lanes(lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> Lane 
     """
     by_age = sorted(lanes, key=lambda lane: lane.seat_number)
     for lane in by_age:
-        if not lane.wants_decode or lane.can_decode:
+        if not (lane.wants_decode and lane.lacks_room):
             continue
         if cache.make_room(1):
             taken = blocks.take(1)

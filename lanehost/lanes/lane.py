@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lanehost.job import Job
+from lanehost.lanes.drafts import Drafter
 from lanehost.lanes.sequence import Sequence
 
 
@@ -62,6 +63,8 @@ class Lane:
         num_computed_tokens: Positions whose KV is there, by the results that have come back.
         num_planned_tokens: Positions that plans so far write.
         num_planned_draws: Tokens that plans so far draw.
+        drafter: Guesses what it says next.
+        is_guessing: A guess of it is in flight, so where it is will be known from the result.
         last_step_id: The last step that has rows of this lane; 0 when none has.
         is_announced: The ranks were told of the join.
         num_announced_blocks: Blocks that the ranks were told of.
@@ -79,6 +82,8 @@ class Lane:
     num_computed_tokens: int = 0
     num_planned_tokens: int = 0
     num_planned_draws: int = 0
+    drafter: Drafter | None = None
+    is_guessing: bool = False
     last_step_id: int = 0
     is_announced: bool = False
     num_announced_blocks: int = 0
@@ -136,5 +141,31 @@ class Lane:
 
     @property
     def can_decode(self) -> bool:
-        """Whether it wants to decode, and has room for the next position."""
-        return self.wants_decode and self.num_planned_tokens < self.num_room_tokens
+        """Whether it wants to decode, has room for the next position, and need not wait.
+
+        A lane with something to guess waits for what is in flight: a guess begins behind
+        a token that is known.
+        """
+        return (
+            self.wants_decode
+            and not self.lacks_room
+            and not self.is_guessing
+            and (self.is_settled or not self.guess(1))
+        )
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether its blocks have no place for the next position."""
+        return not self.is_guessing and self.num_planned_tokens >= self.num_room_tokens
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is in flight."""
+        return self.num_planned_tokens == self.num_computed_tokens
+
+    def guess(self, limit: int) -> tuple[int, ...]:
+        """Return at most `limit` tokens that it may draw next, within its room and most tokens."""
+        if self.drafter is None:
+            return ()
+        room = self.num_room_tokens - self.num_planned_tokens - 1
+        return self.drafter.propose(min(limit, room, self.max_draws - self.num_planned_draws - 1))

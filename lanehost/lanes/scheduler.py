@@ -10,7 +10,10 @@ from collections.abc import Iterable
 
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
-from ranks.plan import Chunk, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+from ranks.plan import Chunk, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+
+# Rows of a step up to which a draft is worth its place: beyond, decodes fill the step.
+_CHEAP_ROWS = 16
 
 
 def plan_step(
@@ -21,11 +24,13 @@ def plan_step(
     budget = max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
     chunks = _chunks(lanes, budget=budget)
+    drafts = _drafts(decoding, budget=budget - sum(len(chunk.token_ids) for chunk in chunks))
     if not decoding and not chunks and not lanes.pending_leaves:
         return None
     running = [lanes[chunk.lane_id] for chunk in chunks] + decoding
     rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in chunks]
-    rows += [_rows(lane, None) for lane in decoding]
+    guesses = {draft.lane_id: draft.token_ids for draft in drafts}
+    rows += [_rows(lane, guesses.get(lane.lane_id)) for lane in decoding]
     return StepPlan(
         step_id=step_id,
         epoch=epoch,
@@ -46,6 +51,7 @@ def plan_step(
         ),
         chunks=tuple(chunks),
         decodes=tuple(lane.lane_id for lane in decoding),
+        drafts=tuple(drafts),
         digest=rows_digest(step_id, epoch, rows),
     )
 
@@ -68,6 +74,18 @@ def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
         )
         budget -= end - start
     return chunks
+
+
+def _drafts(decoding: list[Lane], *, budget: int) -> list[LaneDraft]:
+    """Guess for the lanes that decode, while rows are cheap: a few more cost next to nothing."""
+    left = min(budget, _CHEAP_ROWS - len(decoding))
+    drafts: list[LaneDraft] = []
+    for lane in decoding:
+        token_ids = lane.guess(left) if lane.is_settled else ()
+        if token_ids:
+            drafts.append(LaneDraft(lane_id=lane.lane_id, token_ids=token_ids))
+            left -= len(token_ids)
+    return drafts
 
 
 def _rows(lane: Lane, token_ids: tuple[int, ...] | None) -> ResolvedRows:

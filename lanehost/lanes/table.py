@@ -4,8 +4,9 @@ Laws: a lane carries at most one job, a job sits in at most one lane; a lane tha
 ranks know is announced as left before its seat is announced to another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from lanehost.lanes.drafts import Drafter
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.sequence import Sequence
 from ranks.plan import StepPlan
@@ -14,13 +15,15 @@ from ranks.plan import StepPlan
 class LaneTable:
     """The seats, numbered from 0."""
 
-    def __init__(self, num_lanes: int, *, block_size: int) -> None:
+    def __init__(self, num_lanes: int, *, block_size: int, max_drafts: int = 0) -> None:
         """Begin with every lane free.
 
         Args:
             num_lanes: Seats in all.
             block_size: Positions in a block of KV.
+            max_drafts: The most tokens that a lane guesses at once.
         """
+        self._max_drafts = max_drafts
         self._block_size = block_size
         self._lanes = [Lane(lane_id=lane_id) for lane_id in range(num_lanes)]
         self._by_job: dict[str, int] = {}
@@ -79,6 +82,7 @@ class LaneTable:
             sequence=sequence,
             prefill_ids=sequence.token_ids,
             max_draws=sequence.num_left,
+            drafter=self._new_drafter(sequence),
             block_ids=block_ids,
             block_size=self._block_size,
             num_cached_tokens=num_cached_tokens,
@@ -89,6 +93,11 @@ class LaneTable:
         lane.fire(LaneEvent.SEATED)
         self._by_job[job_id] = lane.lane_id
         return lane
+
+    def _new_drafter(self, sequence: Sequence) -> Drafter | None:
+        if self._max_drafts == 0:
+            return None
+        return Drafter(sequence.token_ids, max_depth=self._max_drafts)
 
     def grow(self, lane: Lane, block_ids: tuple[int, ...]) -> None:
         """Append blocks to a lane's table; the next plan with rows of it tells the ranks."""
@@ -107,18 +116,34 @@ class LaneTable:
             lane.num_planned_tokens += len(chunk.token_ids)
             lane.num_planned_draws += chunk.draws
             lane.last_step_id = plan.step_id
+        drafts = plan.drafts_by_lane
         for lane_id in plan.decodes:
             lane = self._lanes[lane_id]
-            lane.num_planned_tokens += 1
-            lane.num_planned_draws += 1
+            num_tokens = 1 + len(drafts.get(lane_id, ()))
+            lane.num_planned_tokens += num_tokens
+            lane.num_planned_draws += num_tokens
+            lane.is_guessing = num_tokens > 1
             lane.last_step_id = plan.step_id
 
-    def retire(self, plan: StepPlan) -> None:
-        """Note that `plan` has run: the KV of its rows is there."""
+    def retire(self, plan: StepPlan, accepted: Mapping[int, tuple[int, ...]]) -> None:
+        """Note that `plan` has run: the KV of its rows is there.
+
+        Args:
+            plan: What was run.
+            accepted: Lane → the part of its draft that was right; the rest is taken back.
+        """
         for chunk in plan.chunks:
             self._lanes[chunk.lane_id].num_computed_tokens += len(chunk.token_ids)
         for lane_id in plan.decodes:
-            self._lanes[lane_id].num_computed_tokens += 1
+            self._lanes[lane_id].num_computed_tokens += 1 + len(accepted.get(lane_id, ()))
+        for lane_id, draft_ids in plan.drafts_by_lane.items():
+            lane = self._lanes[lane_id]
+            num_right = len(accepted.get(lane_id, ()))
+            lane.num_planned_tokens -= len(draft_ids) - num_right
+            lane.num_planned_draws -= len(draft_ids) - num_right
+            lane.is_guessing = False
+            if lane.drafter is not None:
+                lane.drafter.judge(len(draft_ids), num_right)
 
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""

@@ -14,6 +14,7 @@ from ranks.errors import BadMessage
 from ranks.plan import (
     Chunk,
     Draw,
+    LaneDraft,
     LaneFault,
     LaneGrow,
     LaneJoin,
@@ -159,6 +160,9 @@ def _plan_to_pb(plan: StepPlan) -> pb.StepPlan:
             for chunk in plan.chunks
         ],
         decodes=plan.decodes,
+        drafts=[
+            pb.LaneDraft(lane_id=draft.lane_id, token_ids=draft.token_ids) for draft in plan.drafts
+        ],
         digest=plan.digest,
     )
 
@@ -189,6 +193,10 @@ def _plan_from_pb(plan: pb.StepPlan) -> StepPlan:
             for chunk in plan.chunks
         ),
         decodes=tuple(plan.decodes),
+        drafts=tuple(
+            LaneDraft(lane_id=draft.lane_id, token_ids=tuple(draft.token_ids))
+            for draft in plan.drafts
+        ),
         digest=_digest("plan.digest", plan.digest),
     )
 
@@ -230,6 +238,10 @@ def _result_to_pb(result: StepResult) -> pb.StepResult:
             pb.LaneFailure(lane_id=lane_id, fault=_FAULT_TO_PB[fault])
             for lane_id, fault in result.failures.items()
         ],
+        accepted=[
+            pb.DraftAccepted(lane_id=lane_id, token_ids=token_ids)
+            for lane_id, token_ids in result.accepted.items()
+        ],
         digest=result.digest,
         compute_ns=result.compute_ns,
     )
@@ -238,11 +250,13 @@ def _result_to_pb(result: StepResult) -> pb.StepResult:
 def _result_from_pb(result: pb.StepResult) -> StepResult:
     drawn_ids = [drawn.lane_id for drawn in result.drawn]
     _distinct("result lanes", drawn_ids + [failure.lane_id for failure in result.failures])
+    _distinct("result.accepted lanes", [accepted.lane_id for accepted in result.accepted])
     return StepResult(
         step_id=_positive("result.step_id", result.step_id),
         epoch=_positive("result.epoch", result.epoch),
         drawn={drawn.lane_id: drawn.token_id for drawn in result.drawn},
         failures={failure.lane_id: _fault(failure.fault) for failure in result.failures},
+        accepted={part.lane_id: tuple(part.token_ids) for part in result.accepted},
         digest=_digest("result.digest", result.digest),
         compute_ns=result.compute_ns,
     )

@@ -178,8 +178,16 @@ class Chunk(_message.Message):
     draws: bool
     def __init__(self, lane_id: _Optional[int] = ..., start: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., draws: bool = ...) -> None: ...
 
+class LaneDraft(_message.Message):
+    __slots__ = ("lane_id", "token_ids")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lane_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class StepPlan(_message.Message):
-    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest")
+    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +196,7 @@ class StepPlan(_message.Message):
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     DECODES_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DRAFTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     leaves: _containers.RepeatedScalarFieldContainer[int]
@@ -196,7 +205,8 @@ class StepPlan(_message.Message):
     chunks: _containers.RepeatedCompositeFieldContainer[Chunk]
     decodes: _containers.RepeatedScalarFieldContainer[int]
     digest: bytes
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    drafts: _containers.RepeatedCompositeFieldContainer[LaneDraft]
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ...) -> None: ...
 
 class Drawn(_message.Message):
     __slots__ = ("lane_id", "token_id")
@@ -205,6 +215,14 @@ class Drawn(_message.Message):
     lane_id: int
     token_id: int
     def __init__(self, lane_id: _Optional[int] = ..., token_id: _Optional[int] = ...) -> None: ...
+
+class DraftAccepted(_message.Message):
+    __slots__ = ("lane_id", "token_ids")
+    LANE_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    lane_id: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lane_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LaneFailure(_message.Message):
     __slots__ = ("lane_id", "fault")
@@ -215,20 +233,22 @@ class LaneFailure(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., fault: _Optional[_Union[LaneFault, str]] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("step_id", "epoch", "drawn", "failures", "digest", "compute_ns")
+    __slots__ = ("step_id", "epoch", "drawn", "failures", "digest", "compute_ns", "accepted")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     DRAWN_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_NS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     drawn: _containers.RepeatedCompositeFieldContainer[Drawn]
     failures: _containers.RepeatedCompositeFieldContainer[LaneFailure]
     digest: bytes
     compute_ns: int
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ...) -> None: ...
+    accepted: _containers.RepeatedCompositeFieldContainer[DraftAccepted]
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ..., accepted: _Optional[_Iterable[_Union[DraftAccepted, _Mapping]]] = ...) -> None: ...
 
 class StepRefused(_message.Message):
     __slots__ = ("step_id", "epoch", "reason")

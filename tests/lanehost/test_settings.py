@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lanehost.errors import StartupFailed
-from lanehost.settings import LineSettings, RankGroupSettings, ServeSettings
+from lanehost.settings import EngineSettings, LineSettings, RankGroupSettings, ServeSettings
 
 MODEL = Path("model")
 
@@ -40,6 +40,8 @@ def test_the_defaults_are_allowed():
         (line, "max_waiting", 0, "--max-waiting"),
         (line, "max_waiting_tokens", 0, "--max-waiting-tokens"),
         (line, "max_streams", 0, "--max-streams"),
+        (EngineSettings, "max_drafts", -1, "--max-drafts"),
+        (EngineSettings, "max_drafts", 65, "--max-drafts"),
         (serve, "port", -1, "--port"),
         (serve, "port", 65536, "--port"),
         (serve, "http_port", 65536, "--http-port"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ranks.errors import StepMismatch
 from ranks.lane_table import LaneTable, Limits
-from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, rows_digest
+from ranks.plan import Chunk, Draw, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, rows_digest
 from tests.support.plan_writer import PlanWriter
 
 LIMITS = Limits(
@@ -35,9 +35,9 @@ def table_with_lane_0():
 def test_a_plan_that_fits_gives_its_rows_in_order():
     table, writer = table_with_lane_0()
     step = table.check(writer.plan(more={1: [8, 9]}, decodes=(0,)))
-    assert [(r.lane_id, r.start, r.token_ids, r.draws) for r in step.rows] == [
-        (1, 3, (8, 9), True),
-        (0, 5, (7,), True),
+    assert [(r.lane_id, r.start, r.token_ids, r.num_draws) for r in step.rows] == [
+        (1, 3, (8, 9), 1),
+        (0, 5, (7,), 1),
     ]
 
 
@@ -211,3 +211,44 @@ def test_cached_tokens_that_end_within_a_block_are_refused():
     joins = (LaneJoin(lane_id=2, draw=Draw(), num_cached_tokens=6),)
     with pytest.raises(StepMismatch, match="6 cached tokens, no multiple of the block size 4"):
         table.check(replace(plan, joins=joins))
+
+
+def drafted(table_and_writer, draft_ids, *, lane_id=0):
+    """A plan in which lane 0 decodes with a guess behind it."""
+    _, writer = table_and_writer
+    plan = writer.plan(decodes=(0,))
+    row = ResolvedRows(
+        lane_id=0, start=5, num_blocks=2, gained_blocks=(), token_ids=draft_ids or None
+    )
+    return replace(
+        plan,
+        drafts=(LaneDraft(lane_id=lane_id, token_ids=draft_ids),),
+        digest=rows_digest(plan.step_id, plan.epoch, [row]),
+    )
+
+
+@pytest.mark.parametrize("accepted", [(), (8,), (8, 9)])
+def test_a_lane_goes_on_behind_the_part_of_its_draft_that_was_right(accepted):
+    rig = table, _ = table_with_lane_0()
+    step = table.check(drafted(rig, (8, 9)))
+    (rows,) = step.rows
+    assert (rows.token_ids, rows.num_draws, rows.draft_ids) == ((7, 8, 9), 3, (8, 9))
+    assert list(rows.draw_positions) == [6, 7, 8]
+    table.commit(step, {0: 50}, {0: accepted})
+    assert table.lanes[0].num_tokens == 6 + len(accepted)
+    assert table.lanes[0].last_drawn == 50
+
+
+@pytest.mark.parametrize(
+    ("draft_ids", "lane_id", "match"),
+    [
+        ((), 0, "hold nothing"),
+        ((8,), 1, "drafts of lanes"),
+        ((100,), 0, "token id 100"),
+        ((8, 8, 8), 0, "room for 8"),
+    ],
+)
+def test_a_draft_that_does_not_fit_is_refused(draft_ids, lane_id, match):
+    rig = table, _ = table_with_lane_0()
+    with pytest.raises(StepMismatch, match=match):
+        table.check(drafted(rig, draft_ids, lane_id=lane_id))

@@ -9,10 +9,14 @@ from ranks.tiles import POSITION_TILE, row_multiple
 CPU = torch.device("cpu")
 
 
-def lane(lane_id=0, start=0, count=1, table=None, *, draws=True):
+def lane(lane_id=0, start=0, count=1, table=None, *, num_draws=1):
     table = list(range(100)) if table is None else table
     return LaneRows(
-        lane_id=lane_id, start=start, token_ids=list(range(count)), block_table=table, draws=draws
+        lane_id=lane_id,
+        start=start,
+        token_ids=list(range(count)),
+        block_table=table,
+        num_draws=num_draws,
     )
 
 
@@ -40,13 +44,13 @@ def test_a_block_is_opened_when_its_first_position_is_written(start, count, open
 
 
 def test_the_last_row_of_each_lane_that_draws_is_named():
-    rows = [lane(0, count=3), lane(1, count=2, draws=False), lane(2, count=4)]
+    rows = [lane(0, count=3), lane(1, count=2, num_draws=0), lane(2, count=4)]
     assert build_inputs(rows, device=CPU, block_size=16).draw_rows.tolist() == [2, 8]
 
 
 def test_tokens_may_come_as_tensors():
     rows = [
-        LaneRows(lane_id=0, start=9, token_ids=torch.tensor([44]), block_table=[3], draws=True),
+        LaneRows(lane_id=0, start=9, token_ids=torch.tensor([44]), block_table=[3], num_draws=1),
         lane(1, count=2),
     ]
     inputs = build_inputs(rows, device=CPU, block_size=16)

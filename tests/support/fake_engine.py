@@ -12,7 +12,7 @@ from lanehost.engine.observer import EngineObserver
 from lanehost.engine.stream import JobStream
 from lanehost.job import Job, StopParams
 from lanehost.rank_group.facts import GroupFacts
-from lanehost.settings import LineSettings
+from lanehost.settings import EngineSettings, LineSettings
 from tests.support.fake_ranks import FakeRanks, fake_facts
 from tests.support.jobs import WordDetokenizer, arrive, make_ticket
 
@@ -35,7 +35,8 @@ class EngineRig:
         facts: GroupFacts | None = None,
         *,
         is_manual: bool = False,
-        keeps_prompts: bool = True,
+        prompt_cache: bool = True,
+        max_drafts: int = 0,
         observer: EngineObserver | None = None,
         wrap: Callable[[Backend], Backend] = lambda ranks: ranks,
     ) -> None:
@@ -48,7 +49,7 @@ class EngineRig:
             line=self.line,
             inbox=self.inbox,
             clock=self.clock,
-            keeps_prompts=keeps_prompts,
+            settings=EngineSettings(prompt_cache=prompt_cache, max_drafts=max_drafts),
             observer=observer,
         )
 

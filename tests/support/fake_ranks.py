@@ -27,14 +27,19 @@ VOCAB_SIZE = 251
 
 
 def fake_facts(
-    *, num_lanes: int = 4, num_blocks: int = 32, block_size: int = 4, max_step_tokens: int = 16
+    *,
+    num_lanes: int = 4,
+    num_blocks: int = 32,
+    block_size: int = 4,
+    max_step_tokens: int = 16,
+    vocab_size: int = VOCAB_SIZE,
 ) -> GroupFacts:
     return GroupFacts(
         epoch=1,
         world_size=1,
         weights_digest="fake",
         config_digest="fake",
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         context_length=4096,
         num_lanes=num_lanes,
         num_blocks=num_blocks,
@@ -46,19 +51,21 @@ def fake_facts(
     )
 
 
-def next_token(history: list[int], draw: Draw) -> int:
+def next_token(history: list[int], draw: Draw, vocab_size: int = VOCAB_SIZE) -> int:
     """The target: what a sequence of `history` draws next."""
     mixed = sum(history) * 31 + len(history) * 17 + history[-1] * 7
     if draw.temperature > 0:
         mixed += hash((draw.seed, len(history), round(draw.temperature * 1000)))
-    return mixed % VOCAB_SIZE
+    return mixed % vocab_size
 
 
-def solo_continuation(prompt_ids: tuple[int, ...], draw: Draw, num_tokens: int) -> list[int]:
+def solo_continuation(
+    prompt_ids: tuple[int, ...], draw: Draw, num_tokens: int, vocab_size: int = VOCAB_SIZE
+) -> list[int]:
     """The reply of a job that runs alone."""
     history = list(prompt_ids)
     for _ in range(num_tokens):
-        history.append(next_token(history, draw))
+        history.append(next_token(history, draw, vocab_size))
     return history[len(prompt_ids) :]
 
 
@@ -148,6 +155,7 @@ class FakeRanks:
         fed: list[int] = []
         drawn: dict[int, int] = {}
         failures: dict[int, LaneFault] = {}
+        accepted: dict[int, tuple[int, ...]] = {}
         rows: list[ResolvedRows] = []
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
@@ -159,9 +167,14 @@ class FakeRanks:
         for lane_id in plan.decodes:
             lane = self._lanes[lane_id]
             assert lane.last_drawn is not None, "decodes before its prompt was complete"
-            rows.append(self._write(lane_id, (lane.last_drawn,), None))
-            fed.append(lane.last_drawn)
+            draft = plan.drafts_by_lane.get(lane_id, ())
+            token_ids = (lane.last_drawn, *draft)
+            rows.append(self._write(lane_id, token_ids, draft or None))
+            fed += token_ids
+            if draft:
+                accepted[lane_id] = self._keep_what_is_right(lane, draft)
             self._draw(lane_id, drawn, failures)
+        assert set(plan.drafts_by_lane) <= set(plan.decodes), "a draft of a lane that decodes not"
         assert len({row.lane_id for row in rows}) == len(rows), "a lane twice in one plan"
         assert plan.digest == rows_digest(plan.step_id, plan.epoch, rows), "digests differ"
         return StepResult(
@@ -169,6 +182,7 @@ class FakeRanks:
             epoch=plan.epoch,
             drawn=drawn,
             failures=failures,
+            accepted=accepted,
             digest=result_digest(plan.digest, fed, drawn),
         )
 
@@ -202,10 +216,24 @@ class FakeRanks:
         positions = (divmod(at, self._facts.block_size) for at in range(lane.num_written))
         return [self._cells[lane.block_ids[block], offset] for block, offset in positions]
 
+    def _target(self, lane: FakeLane) -> int:
+        return next_token(self._history(lane), lane.draw, self._facts.vocab_size)
+
     def _draw(self, lane_id: int, drawn: dict[int, int], failures: dict[int, LaneFault]) -> None:
         lane = self._lanes[lane_id]
-        lane.last_drawn = next_token(self._history(lane), lane.draw)
+        lane.last_drawn = self._target(lane)
         if lane.draw.seed == self.nan_seed:
             failures[lane_id] = LaneFault.NAN
             lane.last_drawn = 0
-        drawn[lane_id] = lane.last_drawn
+        else:
+            drawn[lane_id] = lane.last_drawn
+
+    def _keep_what_is_right(self, lane: FakeLane, draft: tuple[int, ...]) -> tuple[int, ...]:
+        """Go back to the last position whose token is the target's own."""
+        end = lane.num_written
+        lane.num_written = end - len(draft)
+        num_right = 0
+        while num_right < len(draft) and draft[num_right] == self._target(lane):
+            num_right += 1
+            lane.num_written += 1
+        return draft[:num_right]

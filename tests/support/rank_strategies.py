@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from ranks.plan import (
     Chunk,
     Draw,
+    LaneDraft,
     LaneFault,
     LaneGrow,
     LaneJoin,
@@ -57,6 +58,7 @@ plan = st.builds(
         st.builds(Chunk, lane_id=u32, start=u32, token_ids=ids, draws=st.booleans()), max_size=4
     ).map(tuple),
     decodes=ids,
+    drafts=st.lists(st.builds(LaneDraft, lane_id=u32, token_ids=ids), max_size=3).map(tuple),
     digest=digest,
 )
 
@@ -70,6 +72,7 @@ def results(pick) -> StepResult:
         epoch=pick(positive),
         drawn={lane_id: pick(u32) for lane_id in lanes[num_failed:]},
         failures=dict.fromkeys(lanes[:num_failed], LaneFault.NAN),
+        accepted={lane_id: pick(ids) for lane_id in lanes[num_failed:][::2]},
         digest=pick(digest),
         compute_ns=pick(u64),
     )

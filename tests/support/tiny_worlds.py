@@ -130,7 +130,7 @@ class Lane:
             start=start,
             token_ids=part,
             block_table=self.block_table,
-            draws=stop == len(self.token_ids),
+            num_draws=int(stop == len(self.token_ids)),
         )
 
 

@@ -64,7 +64,7 @@ async def test_the_state_of_a_corrupt_reply_is_not_kept():
 
 
 async def test_without_the_prompt_cache_every_prompt_is_computed():
-    rig = EngineRig(fake_facts(num_blocks=64), keeps_prompts=False)
+    rig = EngineRig(fake_facts(num_blocks=64), prompt_cache=False)
     jobs = [make_job(tuple(range(12)), max_tokens=3) for _ in range(2)]
     async with rig.running():
         for job in jobs:

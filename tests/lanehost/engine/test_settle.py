@@ -51,7 +51,7 @@ def test_a_fault_ends_its_lane_alone_and_gives_no_token():
     lanes = LaneTable(2, block_size=4)
     _, bad = seat(lanes, make_job(job_id="bad"))
     _, good = seat(lanes, make_job(job_id="good"))
-    (ending,) = settle(lanes, [bad, good], {0: 0, 1: 9}, {0: LaneFault.NAN})
+    (ending,) = settle(lanes, [bad, good], {1: 9}, {0: LaneFault.NAN})
     assert ending.job_id == "bad"
     assert isinstance(ending.event.error, ReplyCorrupt)
     assert (bad.reply.num_tokens, good.reply.num_tokens) == (0, 1)
@@ -61,4 +61,4 @@ def test_a_fault_of_a_job_that_has_ended_harms_nobody():
     lanes = LaneTable(1, block_size=4)
     lane, _ = seat(lanes, make_job())
     lane.fire(LaneEvent.FINISHED)
-    assert settle(lanes, [], {0: 0}, {0: LaneFault.NAN}) == []
+    assert settle(lanes, [], {}, {0: LaneFault.NAN}) == []

@@ -119,3 +119,51 @@ def test_every_plan_keeps_its_budget_and_every_prompt_is_planned_once(jobs, budg
             prompts[chunk.lane_id] += chunk.token_ids
         lanes.advance(step)
     assert {k: len(v) for k, v in prompts.items()} == dict(enumerate(n for n, _ in jobs))
+
+
+def test_a_lane_with_something_to_guess_waits_for_what_is_in_flight():
+    lanes = LaneTable(1, block_size=4, max_drafts=4)
+    lane = lanes.seat(make_sequence((5, 6, 7, 5, 6), max_tokens=9), (0, 1, 2, 3))
+    advance(lanes)
+    assert plan(lanes, step_id=2) is None
+    lane.num_computed_tokens = 5
+    lane.fire(LaneEvent.PREFILLED)
+    lane.drafter.append(7)
+    step = plan(lanes, step_id=2)
+    assert [(draft.lane_id, draft.token_ids) for draft in step.drafts] == [(0, (5, 6, 7))]
+
+
+def test_drafts_come_last_in_what_is_left_of_the_budget():
+    lanes = LaneTable(2, block_size=4, max_drafts=4)
+    guessing = lanes.seat(make_sequence((5, 6, 7, 5, 6), max_tokens=9), (0, 1, 2, 3))
+    guessing.num_planned_tokens = guessing.num_computed_tokens = 5
+    guessing.num_planned_draws = 1
+    lanes.seat(make_sequence(tuple(range(6)), max_tokens=9), (4, 5, 6))
+    step = plan(lanes, budget=8)
+    assert (len(step.chunks[0].token_ids), step.decodes) == (6, (0,))
+    assert [draft.token_ids for draft in step.drafts] == [(7,)]
+    assert step.num_tokens == 8
+
+
+def test_a_guess_stays_within_the_room_and_the_most_tokens():
+    lanes = LaneTable(1, block_size=4, max_drafts=8)
+    lane = lanes.seat(make_sequence((5, 6, 7) * 2, max_tokens=3), (0, 1))
+    lane.num_planned_tokens = lane.num_computed_tokens = 6
+    lane.num_planned_draws = 1
+    assert len(lane.guess(8)) == 1
+    lane.max_draws = 99
+    assert len(lane.guess(8)) == 1
+    lane.block_ids += (2,)
+    assert len(lane.guess(8)) == 3
+
+
+def test_a_lane_whose_guess_is_in_flight_is_never_planned_also_without_room_for_another():
+    lanes = LaneTable(1, block_size=4, max_drafts=8)
+    lane = lanes.seat(make_sequence((5, 6, 7) * 2, max_tokens=99), (0, 1))
+    lane.num_planned_tokens = lane.num_computed_tokens = 6
+    lane.num_planned_draws = 1
+    assert advance(lanes).drafts
+    lanes.grow(lane, (2,))
+    assert lane.guess(1)
+    lane.drafter = None
+    assert plan(lanes, step_id=2) is None

@@ -158,3 +158,18 @@ class LaneTableMachine(RuleBasedStateMachine):
 
 
 TestLaneTable = LaneTableMachine.TestCase
+
+
+@pytest.mark.parametrize(("accepted", "num_tokens"), [((), 6), ((7,), 7), ((7, 5), 8)])
+def test_what_was_wrong_of_a_draft_is_taken_back(accepted, num_tokens):
+    lanes = LaneTable(1, block_size=4, max_drafts=2)
+    lane = lanes.seat(make_sequence((5, 6, 7, 5, 6), max_tokens=9), (0, 1, 2, 3))
+    lane.num_planned_tokens = lane.num_computed_tokens = 5
+    lane.num_planned_draws = 1
+    step = plan(lanes)
+    assert step.drafts[0].token_ids == (7, 5)
+    lanes.advance(step)
+    assert (lane.num_planned_tokens, lane.num_planned_draws) == (8, 4)
+    lanes.retire(step, {0: accepted})
+    assert lane.is_settled
+    assert (lane.num_computed_tokens, lane.num_planned_draws) == (num_tokens, num_tokens - 4)

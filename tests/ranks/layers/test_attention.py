@@ -52,7 +52,7 @@ def make_store(num_blocks=64):
 
 def lane(lane_id, start, count, table):
     return LaneRows(
-        lane_id=lane_id, start=start, token_ids=[0] * count, block_table=table, draws=False
+        lane_id=lane_id, start=start, token_ids=[0] * count, block_table=table, num_draws=0
     )
 
 
