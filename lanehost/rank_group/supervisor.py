@@ -34,8 +34,8 @@ from lanehost.rank_group.link import RankLink
 from lanehost.rank_group.process import RankEvent, RankProcess
 from lanehost.rank_group.rank_server import RankServer
 from lanehost.rank_group.store import RendezvousStore
-from lanehost.tasks import all_or_first_error, beside, to_the_end
 from lanehost.settings import RankGroupSettings
+from lanehost.tasks import all_or_first_error, beside, to_the_end
 from ranks.wire.codec import encode_master_message
 from ranks.wire.messages import (
     TOKEN_VARIABLE,

@@ -31,13 +31,8 @@ class PlanWriter:
         for lane_id in prompts:
             self.positions[lane_id], self.tables[lane_id] = 0, []
         chunks = tuple(
-            Chunk(
-                lane_id=lane_id,
-                start=self.positions[lane_id],
-                token_ids=tuple(ids),
-                draws=draws,
-            )
-            for lane_id, ids in (prompts | more).items()
+            Chunk(lane_id=lane, start=self.positions[lane], token_ids=tuple(ids), draws=draws)
+            for lane, ids in (prompts | more).items()
         )
         lengths = [(c.lane_id, len(c.token_ids)) for c in chunks] + [(d, 1) for d in decodes]
         grows = tuple(filter(None, (self._grow(lane, length) for lane, length in lengths)))
