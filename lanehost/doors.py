@@ -4,6 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from lanehost.addresses import format_address
 from lanehost.console import Addresses
 from lanehost.door.gate import Gate
 from lanehost.http.app import build_http_app
@@ -12,6 +13,9 @@ from lanehost.server.grpc_server import bind_grpc, build_grpc_server
 from lanehost.server.health import Health
 from lanehost.settings import ServeSettings
 from lanehost.tasks import to_the_end
+
+# Calls beside streams: health, tokenizing, and those that the door refuses.
+_SPARE_RPCS = 256
 
 
 class Doors:
@@ -29,7 +33,13 @@ class Doors:
         if settings.http_port is not None:
             app = build_http_app(gate)
             self._http = HttpServer(app, host=settings.host, port=settings.http_port)
-        self._grpc = build_grpc_server(gate, self._health, reflection=settings.reflection)
+        self._grpc = build_grpc_server(
+            gate,
+            self._health,
+            reflection=settings.reflection,
+            # Above the door's own bound, so that it is the door that says no, with the number.
+            max_concurrent_rpcs=settings.line.max_streams + _SPARE_RPCS,
+        )
         self._grpc_port = 0
         self._wanted_port = settings.port
 
@@ -61,8 +71,8 @@ class Doors:
     @property
     def addresses(self) -> Addresses:
         """Where the doors are."""
-        http = None if self._http is None else f"{self._host}:{self._http.port}"
-        return Addresses(grpc=f"{self._host}:{self._grpc_port}", http=http)
+        http = None if self._http is None else format_address(self._host, self._http.port)
+        return Addresses(grpc=format_address(self._host, self._grpc_port), http=http)
 
     def set_serving(self) -> None:
         """Tell health's watchers that requests are run."""

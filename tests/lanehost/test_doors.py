@@ -80,3 +80,12 @@ async def test_a_stop_that_was_cancelled_is_finished_on_leaving(tmp_path):
     async with httpx.AsyncClient() as client:
         with pytest.raises(httpx.ConnectError):
             await client.get(f"http://{doors.addresses.http}/health")
+
+
+async def test_an_address_of_ipv6_is_said_in_brackets(tmp_path):
+    async with make_doors(tmp_path, host="::1") as doors:
+        assert doors.addresses.grpc.startswith("[::1]:")
+        assert await health_of(doors.addresses.grpc) == NOT_SERVING
+        async with httpx.AsyncClient() as client:
+            reply = await client.get(f"http://{doors.addresses.http}/health")
+        assert reply.status_code == 503
