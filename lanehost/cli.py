@@ -3,6 +3,7 @@
     lanehost serve       run the server
     lanehost generate    one reply, streamed to standard output
     lanehost chat        talk to the model
+    lanehost replay      run a recorded trail again
 
 Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
 command line, 3 when the ranks were lost, 4 when a second signal cut the end short.
@@ -19,6 +20,7 @@ import click
 import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
+from lanehost.cli_replay import replay
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
 from lanehost.settings import (
@@ -27,6 +29,7 @@ from lanehost.settings import (
     EngineSettings,
     LineSettings,
     RankGroupSettings,
+    RecordSettings,
     ServeSettings,
 )
 
@@ -162,6 +165,15 @@ def main() -> None:
     show_default=True,
     help="Most tokens that a reply guesses at once from what it said before; 0 guesses none.",
 )
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a trail of the run there, for `lanehost replay`; replies are in it.",
+)
+@click.option(
+    "--record-prompts", is_flag=True, help="With --record: the prompts' token ids as well."
+)
 @click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def serve(**options: Any) -> None:
@@ -240,9 +252,18 @@ def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
             reflection=options["reflection"],
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
+            record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),
         )
     except StartupFailed as error:
         raise click.UsageError(str(error)) from error
+
+
+def _record_settings(folder: Path | None, *, keeps_prompts: bool) -> RecordSettings | None:
+    if folder is None:
+        if keeps_prompts:
+            raise click.UsageError("--record-prompts needs --record DIR")
+        return None
+    return RecordSettings(folder=folder, keeps_prompts=keeps_prompts)
 
 
 def _existing(model: str) -> Path:
@@ -258,3 +279,4 @@ def _existing(model: str) -> Path:
 
 main.add_command(generate)
 main.add_command(chat)
+main.add_command(replay)

@@ -11,6 +11,7 @@ Laws: whatever was started is ended on every way out; the master never imports t
 """
 
 import asyncio
+import secrets
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -25,6 +26,7 @@ from lanehost.door.door import AdmissionDoor
 from lanehost.door.gate import Gate
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.doors import Doors
+from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.errors import Draining, LanehostError, RankGroupLost, StartupFailed
@@ -33,6 +35,9 @@ from lanehost.logs import set_up_logs
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.group import RankGroup
 from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
+from lanehost.recorder.recorder import Recorder, RecordingBackend, recording
+from lanehost.recorder.records import Header
+from lanehost.recorder.writer import prepare_folder
 from lanehost.settings import ServeSettings
 from lanehost.signals import StopSignals
 from lanehost.tasks import beside, end_all, to_the_end
@@ -119,18 +124,22 @@ class Master:
 
     async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
+            if self._settings.record is not None:
+                prepare_folder(self._settings.record.folder)
             gate = Gate()
             doors = await stack.enter_async_context(Doors(gate, self._settings))
             with self._console:
                 text, group = await self._load(stack)
             card = make_card(self._settings, text, group.facts)
             line, inbox = Line(self._settings.line), Inbox()
+            backend, recorder = await self._record(stack, group)
             engine = Engine(
-                group,
+                backend,
                 line=line,
                 inbox=inbox,
                 clock=time.monotonic,
                 settings=self._settings.engine,
+                observer=recorder,
             )
             door = AdmissionDoor(
                 card=card,
@@ -170,6 +179,33 @@ class Master:
             return text.result(), group.result()
         finally:
             await to_the_end(end_all(text, group))
+
+    async def _record(
+        self, stack: AsyncExitStack, group: RankGroup
+    ) -> tuple[Backend, Recorder | None]:
+        """Put the recorder between the engine and the ranks, if it was asked for."""
+        record, ranks = self._settings.record, self._settings.ranks
+        if record is None:
+            return group, None
+        header = Header(
+            build=version("lanehost"),
+            run_id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}",
+            file_number=1,
+            keeps_prompts=record.keeps_prompts,
+            model_path=str(ranks.model_path.absolute()),
+            dtype=ranks.dtype,
+            device=ranks.device,
+            facts=group.facts,
+        )
+        recorder = await stack.enter_async_context(
+            recording(
+                record,
+                header,
+                redaction_key=secrets.token_bytes(32),
+                clock_ns=time.monotonic_ns,
+            )
+        )
+        return RecordingBackend(group, recorder), recorder
 
     def _rank_command(self) -> tuple[str, ...]:
         return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND

@@ -81,6 +81,14 @@ class LineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """Where a trail of the run goes, and whether the token ids of prompts are in it."""
+
+    folder: Path
+    keeps_prompts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How replies are made; neither changes a token of one.
 
@@ -110,6 +118,7 @@ class ServeSettings:
     reflection: bool = False
     drain_timeout_s: float = 30.0
     log_json: bool = False
+    record: RecordSettings | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from lanehost.cli import main, start
 from lanehost.errors import StartupFailed
-from lanehost.settings import RankGroupSettings, ServeSettings
+from lanehost.settings import RankGroupSettings, RecordSettings, ServeSettings
 
 
 class FakeMaster:
@@ -44,7 +44,7 @@ def test_the_version_is_the_packages() -> None:
     assert _run("--version").output == f"lanehost {version('lanehost')}\n"
 
 
-@pytest.mark.parametrize("args", [(), ("serve",), ("generate",), ("chat",)])
+@pytest.mark.parametrize("args", [(), ("serve",), ("generate",), ("chat",), ("replay",)])
 def test_every_command_explains_itself(args: tuple[str, ...]) -> None:
     result = _run(*args, "--help")
     assert result.exit_code == 0
@@ -74,7 +74,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
         "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
-        "--reflection --log-json --prompt-cache off --max-drafts 3"
+        "--reflection --log-json --record trails --record-prompts --prompt-cache off --max-drafts 3"
     )
     master = FakeMaster()
     _start(master, "--model", str(tmp_path), *args.split())
@@ -87,6 +87,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.http_port) == ("0.0.0.0", 1, 2)
     assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
     assert (settings.reflection, settings.log_json) == (True, True)
+    assert settings.record == RecordSettings(folder=Path("trails"), keeps_prompts=True)
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
 
 
@@ -125,6 +126,7 @@ def test_http_can_be_off(tmp_path: Path) -> None:
         (["--http-port", "x"], "'x' is neither a port number nor 'off'"),
         (["--dtype", "int3"], "int3"),
         (["--nonsense"], "--nonsense"),
+        (["--record-prompts"], "--record-prompts needs --record DIR"),
         (["--model", "/no/such/model"], "'/no/such/model' is no file and no folder"),
         (["--model", "HuggingFaceTB/SmolLM2-135M"], "nothing is downloaded: give the path"),
     ],

@@ -1,0 +1,182 @@
+"""Run one request of a trail by itself, and compare it token for token.
+
+Law: a reply depends on the request alone, so the tokens that a lane drew among others
+are those that it draws alone from the same prompt and with the same draw.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from lanehost.engine.backend import Backend
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.recorder.check import given_at
+from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
+from lanehost.recorder.records import (
+    Header,
+    JobArrived,
+    Note,
+    StepReturned,
+    StepSubmitted,
+    StepTurnedDown,
+)
+from lanehost.recorder.replay import (
+    CannotReplay,
+    InFlight,
+    OnStep,
+    Replayed,
+    StepsInFlight,
+    check_fits,
+)
+from lanehost.recorder.story import Difference, DrawnAt, JobStory, Story
+from ranks.plan import (
+    Chunk,
+    LaneGrow,
+    LaneJoin,
+    ResolvedRows,
+    StepPlan,
+    StepRefused,
+    rows_digest,
+)
+
+_LANE = 0
+_MAX_NAMED = 8
+
+
+def find_request(header: Header, notes: Iterable[Note], job_id: str) -> JobStory:
+    """Read a trail for one request: its prompt, and all that was drawn for it.
+
+    Raises:
+        TrailError: The trail cannot be read, or holds no such request.
+    """
+    reader = _DrawReader(header.facts)
+    found: JobStory | None = None
+    others: list[str] = []
+    for note in notes:
+        reader.take(note)
+        if isinstance(note, JobArrived):
+            others.append(note.job_id)
+            if note.job_id == job_id:
+                found = reader.story.job(job_id)
+    if found is None:
+        named = ", ".join(others[:_MAX_NAMED]) + (", ..." if len(others) > _MAX_NAMED else "")
+        raise CannotReplay(f"no request {job_id}, the trail has {len(others)}: {named or 'none'}")
+    return found
+
+
+class _DrawReader:
+    """Follows plans only to know the position of each token that was drawn."""
+
+    def __init__(self, facts: GroupFacts) -> None:
+        self.story = Story()
+        self._checker = PlanChecker(facts, proves_digests=False)
+        self._in_flight = StepsInFlight()
+        self._rows: dict[int, tuple[CheckedRows, ...]] = {}
+
+    def take(self, note: Note) -> None:
+        self.story.take(note)
+        match note:
+            case StepSubmitted(plan=plan):
+                self._in_flight.add(InFlight(plan=plan, jobs=self.story.joined(plan)))
+                try:
+                    self._rows[plan.step_id] = self._checker.check(plan)
+                except PlanFault as fault:
+                    raise CannotReplay(f"step {plan.step_id} breaks a rule: {fault}") from fault
+            case StepReturned():
+                self._returned(self._in_flight.take(note), note)
+            case StepTurnedDown():
+                self._in_flight.take(note)
+            case _:
+                pass
+
+    def _returned(self, step: InFlight, note: StepReturned) -> None:
+        accepted = dict(note.accepted)
+        for row in self._rows.pop(note.step_id):
+            self._checker.settle(row, len(accepted.get(row.lane_id, ())))
+            job = step.jobs.get(row.lane_id)
+            if job is None or not row.draws:
+                continue
+            for position, given in given_at(row, note).items():
+                at = DrawnAt(step_id=note.step_id, lane_id=row.lane_id, given=given)
+                job.drawn.setdefault(position, at)
+
+
+async def replay_alone(
+    backend: Backend, header: Header, job: JobStory, *, on_step: OnStep
+) -> Replayed:
+    """Run a request on ranks that have run nothing yet, as far as it was drawn.
+
+    Args:
+        backend: The ranks.
+        header: The trail's.
+        job: From `find_request`.
+        on_step: Hears how many steps have been run.
+
+    Raises:
+        CannotReplay: The ranks are others than the trail's, or it has no prompts.
+        RankGroupLost: The ranks were lost.
+    """
+    check_fits(header, backend)
+    replayed = Replayed()
+    position = len(job.prompt_ids)
+    for plan in _plans(backend.facts, job, num_draws=len(job.drawn)):
+        backend.submit(plan)
+        outcome = await backend.next_outcome()
+        replayed.num_steps += 1
+        replayed.num_tokens += plan.num_tokens
+        on_step(replayed.num_steps)
+        if isinstance(outcome, StepRefused):
+            raise CannotReplay(f"the ranks refused step {plan.step_id}: {outcome.reason}")
+        if not outcome.drawn and not outcome.failures:
+            continue
+        recorded = job.drawn.get(position)
+        if recorded is None:
+            return replayed
+        got = outcome.failures.get(_LANE) or outcome.drawn.get(_LANE)
+        if got != recorded.given:
+            replayed.difference = Difference(
+                what=f"token {position - len(job.prompt_ids)} of the reply",
+                recorded=str(recorded.given),
+                got=f"{got} alone",
+                step_id=recorded.step_id,
+                lane_id=recorded.lane_id,
+                job_id=job.job_id,
+            )
+            return replayed
+        position += 1
+    return replayed
+
+
+def _plans(facts: GroupFacts, job: JobStory, *, num_draws: int) -> Iterator[StepPlan]:
+    """Write the plans of one lane: its prompt in chunks, then a token a step."""
+    if num_draws == 0:
+        return
+    prompt_ids, budget = job.prompt_ids, facts.max_step_tokens
+    chunks = [
+        Chunk(
+            lane_id=_LANE,
+            start=start,
+            token_ids=prompt_ids[start : start + budget],
+            draws=start + budget >= len(prompt_ids),
+        )
+        for start in range(0, len(prompt_ids), budget)
+    ]
+    num_blocks = -(-(len(prompt_ids) + num_draws) // facts.block_size)
+    block_ids = tuple(range(num_blocks))
+    for number in range(len(chunks) + num_draws - 1):
+        is_first, chunk = number == 0, chunks[number] if number < len(chunks) else None
+        start = len(prompt_ids) + number - len(chunks) if chunk is None else chunk.start
+        rows = ResolvedRows(
+            lane_id=_LANE,
+            start=start,
+            num_blocks=num_blocks,
+            gained_blocks=block_ids if is_first else (),
+            token_ids=None if chunk is None else chunk.token_ids,
+        )
+        yield StepPlan(
+            step_id=number + 1,
+            epoch=facts.epoch,
+            joins=(LaneJoin(lane_id=_LANE, draw=job.draw),) if is_first else (),
+            grows=(LaneGrow(lane_id=_LANE, block_ids=block_ids),) if is_first else (),
+            chunks=() if chunk is None else (chunk,),
+            decodes=(_LANE,) if chunk is None else (),
+            digest=rows_digest(number + 1, facts.epoch, [rows]),
+        )

@@ -1,0 +1,254 @@
+"""Check a whole trail by its own words: plans by the rules, results by what was planned.
+
+With prompts, the tokens themselves are checked too: that each lane was fed its own job's
+sequence, that a cached block holds what its borrower would have computed, that digests
+of results are those of what was fed and drawn. Without prompts, the structure is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
+from lanehost.recorder.records import (
+    Closed,
+    Cut,
+    GroupWasLost,
+    Header,
+    Note,
+    StepReturned,
+    StepSubmitted,
+    StepTurnedDown,
+)
+from lanehost.recorder.replay import InFlight, OnStep, Replayed, StepsInFlight
+from lanehost.recorder.story import Difference, DrawnAt, JobStory, Story
+from ranks.plan import LaneFault, result_digest
+
+# What a lane goes on with when its logits were not numbers.
+_STAND_IN = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """A plan in flight: its rows, or the rule that it breaks."""
+
+    rows: tuple[CheckedRows, ...] = ()
+    fault: PlanFault | None = None
+
+
+def check_trail(header: Header, notes: Iterable[Note], *, on_step: OnStep) -> Replayed:
+    """Check all that a trail holds.
+
+    Raises:
+        TrailError: The trail cannot be read to its end.
+    """
+    check = TrailCheck(header)
+    replayed = Replayed()
+    for note in notes:
+        replayed.difference = check.take(note)
+        if replayed.difference is not None:
+            return replayed
+        if isinstance(note, StepReturned | StepTurnedDown):
+            replayed.num_steps += 1
+            on_step(replayed.num_steps)
+        elif isinstance(note, StepSubmitted):
+            replayed.num_tokens += note.plan.num_tokens
+        elif isinstance(note, Closed | Cut | GroupWasLost):
+            replayed.end = note
+    return replayed
+
+
+def given_at(row: CheckedRows, note: StepReturned) -> dict[int, int | LaneFault]:
+    """Return what a result gave to a row that draws: by position, in order."""
+    first = row.start + (1 if row.token_ids is None else len(row.token_ids))
+    given: list[int | LaneFault] = list(dict(note.accepted).get(row.lane_id, ()))
+    given += [one for lane_id, one in note.failures if lane_id == row.lane_id]
+    if not given or not isinstance(given[-1], LaneFault):
+        given += [one for lane_id, one in note.drawn if lane_id == row.lane_id]
+    return dict(enumerate(given, start=first))
+
+
+class TrailCheck:
+    """The lanes, blocks and sequences of a trail, as far as it was read."""
+
+    def __init__(self, header: Header) -> None:
+        """Begin with nothing run."""
+        self._block_size = header.facts.block_size
+        self._vocab_size = header.facts.vocab_size
+        self._has_tokens = header.keeps_prompts
+        self._checker = PlanChecker(header.facts, proves_digests=header.keeps_prompts)
+        self._story = Story()
+        self._in_flight = StepsInFlight()
+        self._checked: dict[int, _Checked] = {}
+        self._is_refused = False
+        self._last_drawn: dict[int, int] = {}
+        # The tokens whose KV a block holds, as far as results have come back.
+        self._content: dict[int, list[int | None]] = {}
+
+    def take(self, note: Note) -> Difference | None:
+        """Follow a note; returns what is wrong with it, if anything is."""
+        match note:
+            case StepSubmitted(plan=plan):
+                jobs = self._story.joined(plan)
+                self._in_flight.add(InFlight(plan=plan, jobs=jobs))
+                if not self._is_refused:
+                    self._checked[plan.step_id] = self._check(note)
+                return None
+            case StepReturned():
+                return self._returned(self._in_flight.take(note), note)
+            case StepTurnedDown():
+                return self._refused(self._in_flight.take(note), note)
+            case _:
+                return self._story.take(note)
+
+    def _check(self, note: StepSubmitted) -> _Checked:
+        try:
+            return _Checked(rows=self._checker.check(note.plan))
+        except PlanFault as fault:
+            self._is_refused = True
+            return _Checked(fault=fault)
+
+    def _refused(self, step: InFlight, note: StepTurnedDown) -> Difference | None:
+        checked = self._checked.pop(step.plan.step_id, None)
+        if checked is not None and checked.fault is None:
+            return Difference(
+                what="the plan",
+                recorded=f"refused ({note.reason})",
+                got="no rule that it breaks",
+                step_id=note.step_id,
+            )
+        self._is_refused = True
+        return None
+
+    def _returned(self, step: InFlight, note: StepReturned) -> Difference | None:
+        checked = self._checked.pop(step.plan.step_id, None)
+        if checked is None:
+            return Difference(
+                what="the step behind one that was refused",
+                recorded="run",
+                got="no state that it could have run on",
+                step_id=note.step_id,
+            )
+        if checked.fault is not None:
+            lane_id = checked.fault.lane_id
+            job = None if lane_id is None else step.jobs.get(lane_id)
+            return Difference(
+                what="the plan",
+                recorded="run",
+                got=f"a broken rule: {checked.fault}",
+                step_id=note.step_id,
+                lane_id=lane_id,
+                job_id=None if job is None else job.job_id,
+            )
+        return self._check_result(step, checked.rows, note)
+
+    def _check_result(
+        self, step: InFlight, rows: tuple[CheckedRows, ...], note: StepReturned
+    ) -> Difference | None:
+        accepted = dict(note.accepted)
+        told = dict(note.drawn) | dict(note.failures)
+        planned = sorted(row.lane_id for row in rows if row.draws)
+        if sorted(told) != planned:
+            return Difference(
+                what="the lanes that drew",
+                recorded=str(sorted(told)),
+                got=f"{planned} planned",
+                step_id=note.step_id,
+            )
+        fed: list[int] = []
+        for row in rows:
+            right = accepted.get(row.lane_id, ())
+            job = step.jobs.get(row.lane_id)
+            wrong = self._feed(row, right, fed, job) or self._draw(row, note, job)
+            if wrong is not None:
+                what, recorded, got = wrong
+                return Difference(
+                    what=what,
+                    recorded=recorded,
+                    got=got,
+                    step_id=note.step_id,
+                    lane_id=row.lane_id,
+                    job_id=None if job is None else job.job_id,
+                )
+            self._checker.settle(row, len(right))
+        return self._check_digest(step, note, fed)
+
+    def _feed(
+        self,
+        row: CheckedRows,
+        right: tuple[int, ...],
+        fed: list[int],
+        job: JobStory | None,
+    ) -> tuple[str, str, str] | None:
+        """Write a lane's tokens into its blocks; each must be its job's own."""
+        if right != row.draft_ids[: len(right)] and self._has_tokens:
+            return "the part of the draft that was right", str(right), f"draft {row.draft_ids}"
+        if len(right) > len(row.draft_ids):
+            return "tokens accepted", str(len(right)), f"{len(row.draft_ids)} in the draft"
+        token_ids = row.token_ids
+        if token_ids is None:
+            token_ids = (self._last_drawn[row.lane_id],)
+        fed.extend((*token_ids, *row.draft_ids))
+        for number, token_id in enumerate((*token_ids, *right)):
+            position = row.start + number
+            self._put(row, position, token_id)
+            expected = None if job is None else job.token_at(position)
+            if self._has_tokens and expected is not None and expected != token_id:
+                return f"the token at position {position}", str(token_id), f"{expected} in the job"
+        return self._compare_cached(row, job)
+
+    def _put(self, row: CheckedRows, position: int, token_id: int) -> None:
+        index, offset = divmod(position, self._block_size)
+        content = self._content.setdefault(row.block_ids[index], [])
+        del content[offset:]
+        content.append(token_id)
+
+    def _compare_cached(
+        self, row: CheckedRows, job: JobStory | None
+    ) -> tuple[str, str, str] | None:
+        if job is None or not self._has_tokens:
+            return None
+        for index, block_id in enumerate(row.cached_block_ids):
+            start = index * self._block_size
+            own = [job.token_at(start + offset) for offset in range(self._block_size)]
+            if self._content.get(block_id) != own:
+                held = str(self._content.get(block_id))
+                return f"the cached block {block_id}", f"tokens {held}", f"{own} in the job"
+        return None
+
+    def _draw(
+        self,
+        row: CheckedRows,
+        note: StepReturned,
+        job: JobStory | None,
+    ) -> tuple[str, str, str] | None:
+        """Give a lane its tokens; the same position must always get the same one."""
+        if not row.draws:
+            return None
+        given = given_at(row, note)
+        last = next(reversed(given.values()))
+        self._last_drawn[row.lane_id] = _STAND_IN if isinstance(last, LaneFault) else last
+        for position, one in given.items():
+            if isinstance(one, int) and not 0 <= one < self._vocab_size:
+                return "the token drawn", str(one), f"a vocabulary of {self._vocab_size}"
+            if job is None:
+                continue
+            at = DrawnAt(step_id=note.step_id, lane_id=row.lane_id, given=one)
+            before = job.drawn.setdefault(position, at)
+            if before.given != one:
+                return f"position {position}", str(one), f"{before.given} in step {before.step_id}"
+        return None
+
+    def _check_digest(
+        self, step: InFlight, note: StepReturned, fed: list[int]
+    ) -> Difference | None:
+        if not self._has_tokens:
+            return None
+        digest = result_digest(step.plan.digest, fed, dict(note.drawn))
+        if digest == note.digest:
+            return None
+        return Difference(
+            what="the digest of what was fed and drawn",
+            recorded=note.digest.hex(),
+            got=digest.hex(),
+            step_id=note.step_id,
+        )

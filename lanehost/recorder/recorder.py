@@ -1,0 +1,208 @@
+"""Take note of all that the engine and the ranks tell each other.
+
+Laws: recorded and unrecorded replies are equal, since everything is forwarded as it
+came; a fault of the recorder stops the recording and harms no reply; notes of one run
+are in the order in which they happened on the engine's loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+
+from lanehost.engine.backend import Backend
+from lanehost.errors import RankGroupLost
+from lanehost.fault import record_fault
+from lanehost.job import Failed, Finished, Job
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.recorder.records import (
+    GroupWasLost,
+    Header,
+    JobArrived,
+    JobEnded,
+    JobSeated,
+    Note,
+    Redactor,
+    StepReturned,
+    StepSubmitted,
+    StepTurnedDown,
+)
+from lanehost.recorder.writer import TrailWriter, WriterLimits
+from lanehost.settings import RecordSettings
+from lanehost.tasks import to_the_end
+from ranks.plan import StepPlan, StepRefused, StepResult
+
+log = structlog.get_logger()
+
+# What a note weighs beside the token ids in it.
+_NOTE_WEIGHT = 32
+
+
+class Recorder:
+    """Implements `lanehost.engine.observer.EngineObserver`, and hears of steps."""
+
+    def __init__(self, writer: TrailWriter, *, clock_ns: Callable[[], int]) -> None:
+        """Begin; `clock_ns` gives nanoseconds that only rise."""
+        self._writer = writer
+        self._clock_ns = clock_ns
+
+    def job_arrived(self, job: Job) -> None:
+        """Note a job and its prompt."""
+        self._note(lambda at_ns: _arrived(job, at_ns))
+
+    def job_seated(self, job_id: str, lane_id: int, num_cached_tokens: int) -> None:
+        """Note that a job took a lane."""
+        self._note(
+            lambda at_ns: (
+                JobSeated(
+                    at_ns=at_ns,
+                    job_id=job_id,
+                    lane_id=lane_id,
+                    num_cached_tokens=num_cached_tokens,
+                ),
+                0,
+            )
+        )
+
+    def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
+        """Note how a job ended, and its whole reply."""
+        ending = event.reason.value if isinstance(event, Finished) else type(event.error).__name__
+        self._note(
+            lambda at_ns: (
+                JobEnded(at_ns=at_ns, job_id=job_id, ending=ending, token_ids=tuple(token_ids)),
+                len(token_ids),
+            )
+        )
+
+    def step_submitted(self, plan: StepPlan) -> None:
+        """Note a plan that went to the ranks."""
+        self._note(lambda at_ns: (StepSubmitted(at_ns=at_ns, plan=plan), plan.num_tokens))
+
+    def step_returned(self, outcome: StepResult | StepRefused) -> None:
+        """Note what came back."""
+        self._note(lambda at_ns: _returned(outcome, at_ns))
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Note that no step comes any more."""
+        self._note(
+            lambda at_ns: (
+                GroupWasLost(at_ns=at_ns, epoch=lost.epoch, rank=lost.rank, reason=str(lost)),
+                0,
+            )
+        )
+
+    def _note(self, make: Callable[[int], tuple[Note, int]]) -> None:
+        """Write a note; `make` gives it and how many token ids are in it."""
+        if not self._writer.is_recording:
+            return
+        try:
+            note, num_ids = make(self._clock_ns())
+            self._writer.put(note, weight=num_ids + _NOTE_WEIGHT)
+        except Exception as bug:  # noqa: BLE001 - the border to the engine: no reply is harmed
+            self._writer.stop(f"internal error, record {record_fault(bug).record_id}")
+
+
+def _arrived(job: Job, at_ns: int) -> tuple[Note, int]:
+    note = JobArrived(
+        at_ns=at_ns,
+        job_id=job.job_id,
+        label=job.label,
+        prompt_ids=job.prompt_ids,
+        max_tokens=job.max_tokens,
+        draw=job.draw,
+    )
+    return note, len(job.prompt_ids)
+
+
+def _returned(outcome: StepResult | StepRefused, at_ns: int) -> tuple[Note, int]:
+    if isinstance(outcome, StepRefused):
+        refused = StepTurnedDown(
+            at_ns=at_ns, step_id=outcome.step_id, epoch=outcome.epoch, reason=outcome.reason
+        )
+        return refused, 0
+    returned = StepReturned(
+        at_ns=at_ns,
+        step_id=outcome.step_id,
+        epoch=outcome.epoch,
+        drawn=tuple(outcome.drawn.items()),
+        failures=tuple(outcome.failures.items()),
+        accepted=tuple(outcome.accepted.items()),
+        digest=outcome.digest,
+        compute_ns=outcome.compute_ns,
+    )
+    return returned, len(outcome.drawn)
+
+
+class RecordingBackend:
+    """Implements `lanehost.engine.backend.Backend` whole: forwards, and lets the recorder know."""
+
+    def __init__(self, inner: Backend, recorder: Recorder) -> None:
+        """Stand before `inner`."""
+        self._inner = inner
+        self._recorder = recorder
+
+    @property
+    def facts(self) -> GroupFacts:
+        """What all ranks agreed on."""
+        return self._inner.facts
+
+    def submit(self, plan: StepPlan) -> None:
+        """Hand a plan to every rank, and note it if they took it.
+
+        Raises:
+            RankGroupLost: the group cannot run it.
+        """
+        self._inner.submit(plan)
+        self._recorder.step_submitted(plan)
+
+    async def next_outcome(self) -> StepResult | StepRefused:
+        """Wait for the oldest plan in flight, and note what it gave.
+
+        Raises:
+            RankGroupLost: a rank was lost, or ranks disagreed on what they ran.
+        """
+        try:
+            outcome = await self._inner.next_outcome()
+        except RankGroupLost as lost:
+            self._recorder.group_lost(lost)
+            raise
+        self._recorder.step_returned(outcome)
+        return outcome
+
+
+@asynccontextmanager
+async def recording(
+    settings: RecordSettings,
+    header: Header,
+    *,
+    redaction_key: bytes,
+    clock_ns: Callable[[], int],
+    limits: WriterLimits | None = None,
+) -> AsyncIterator[Recorder]:
+    """Record for as long as the body runs.
+
+    Args:
+        settings: Where to, and whether with prompts.
+        header: That of the first file.
+        redaction_key: 16 to 64 random bytes that are kept nowhere else.
+        clock_ns: Nanoseconds that only rise.
+        limits: Sizes of files and of what waits; None for the usual ones.
+
+    Raises:
+        StartupFailed: the first file cannot be written.
+    """
+    writer = TrailWriter(
+        settings.folder,
+        header,
+        transform=(lambda note: note) if settings.keeps_prompts else Redactor(redaction_key).redact,
+        limits=limits or WriterLimits(),
+        clock_ns=clock_ns,
+    )
+    writer.start()
+    log.info("recording_started", path=str(writer.path), keeps_prompts=settings.keeps_prompts)
+    try:
+        yield Recorder(writer, clock_ns=clock_ns)
+    finally:
+        # In a thread: the disk may be slow, and the ranks are still to be ended.
+        await to_the_end(asyncio.to_thread(writer.close))

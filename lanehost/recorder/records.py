@@ -1,0 +1,250 @@
+"""What a trail is made of, and its bytes: msgpack maps, one a record.
+
+Laws: what is packed unpacks to an equal record; bytes that are no record of ours raise
+`NotARecord`, whatever they are. Sizes are bounded before anything is allocated.
+
+Redacted, a record holds no token id of a prompt, and nothing that they can be guessed
+from: see `Redactor`.
+"""
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Annotated, Literal, TypeVar
+
+import msgpack
+from pydantic import Field, TypeAdapter, ValidationError
+
+from lanehost.rank_group.facts import GroupFacts
+from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, StepPlan
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+_DIGEST_BYTES = 16
+# What stands where a token id of a prompt was.
+REDACTED_ID = 0
+
+
+class NotARecord(Exception):
+    """Bytes that are no record of ours; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first record of each file: which run it is of, and what the ranks were.
+
+    `file_number` counts the files of a run from 1. `dtype` and `device` are what the
+    operator asked for; what came of it is in `facts`.
+    """
+
+    build: str
+    run_id: str
+    file_number: int
+    keeps_prompts: bool
+    model_path: str
+    dtype: str
+    device: str
+    facts: GroupFacts
+    kind: Literal["header"] = "header"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobArrived:
+    """A job joined the line. Redacted, its ids are all `REDACTED_ID`."""
+
+    at_ns: int
+    job_id: str
+    label: str
+    prompt_ids: tuple[int, ...]
+    prompt_digest: bytes = b""
+    max_tokens: int
+    draw: Draw
+    kind: Literal["job_arrived"] = "job_arrived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeated:
+    """A job took a lane; `num_cached_tokens` of its sequence were in its blocks already."""
+
+    at_ns: int
+    job_id: str
+    lane_id: int
+    num_cached_tokens: int
+    kind: Literal["job_seated"] = "job_seated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSubmitted:
+    """A plan went to the ranks. Redacted, ids of chunks and drafts are all `REDACTED_ID`."""
+
+    at_ns: int
+    plan: StepPlan
+    chunk_digests: tuple[bytes, ...] = ()
+    kind: Literal["step_submitted"] = "step_submitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReturned:
+    """A result came back; its maps are pairs of a lane and what it gave."""
+
+    at_ns: int
+    step_id: int
+    epoch: int
+    drawn: tuple[tuple[int, int], ...]
+    failures: tuple[tuple[int, LaneFault], ...]
+    accepted: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    digest: bytes
+    compute_ns: int
+    kind: Literal["step_returned"] = "step_returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTurnedDown:
+    """The ranks refused a plan."""
+
+    at_ns: int
+    step_id: int
+    epoch: int
+    reason: str
+    kind: Literal["step_turned_down"] = "step_turned_down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWasLost:
+    """The ranks are gone; no step comes after."""
+
+    at_ns: int
+    epoch: int
+    rank: int | None
+    reason: str
+    kind: Literal["group_was_lost"] = "group_was_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """A job's terminal event: why it ended, or the class of its error; and its reply."""
+
+    at_ns: int
+    job_id: str
+    ending: str
+    token_ids: tuple[int, ...]
+    kind: Literal["job_ended"] = "job_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Recording stopped here while the server went on."""
+
+    at_ns: int
+    reason: str
+    kind: Literal["cut"] = "cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The run ended in order; nothing comes after."""
+
+    at_ns: int
+    kind: Literal["closed"] = "closed"
+
+
+Note = (
+    JobArrived
+    | JobSeated
+    | StepSubmitted
+    | StepReturned
+    | StepTurnedDown
+    | GroupWasLost
+    | JobEnded
+    | Cut
+    | Closed
+)
+Record = Header | Note
+
+_Run = TypeVar("_Run", Chunk, LaneDraft)
+_ADAPTER: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+
+
+def pack(record: Record) -> bytes:
+    """Return the bytes of a record."""
+    fields = _ADAPTER.dump_python(record)
+    if isinstance(record, StepReturned):
+        fields["failures"] = [(lane_id, fault.value) for lane_id, fault in record.failures]
+    packed = msgpack.packb(fields, use_bin_type=True)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def unpack(payload: bytes) -> Record:
+    """Read the bytes of one record.
+
+    Raises:
+        NotARecord: they are none of ours.
+    """
+    try:
+        fields = msgpack.unpackb(
+            payload,
+            raw=False,
+            use_list=False,
+            strict_map_key=True,
+            max_str_len=1 << 20,
+            max_bin_len=1 << 10,
+            max_array_len=len(payload),
+            max_map_len=1 << 6,
+            max_ext_len=0,
+        )
+        return _ADAPTER.validate_python(fields)
+    except ValidationError as err:
+        # Where and what kind, and not the input: it may be of a prompt.
+        wrong = err.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None
+    except (msgpack.UnpackException, ValueError, RecursionError) as err:
+        raise NotARecord(f"no msgpack: {type(err).__name__}") from None
+
+
+def _hide(run: _Run) -> _Run:
+    return replace(run, token_ids=(REDACTED_ID,) * len(run.token_ids))
+
+
+class Redactor:
+    """Takes prompts out of records and puts digests in.
+
+    The digests are keyed, and the key is written nowhere: within one run equal prompts
+    are seen to be equal, and nothing can be guessed by trying prompts. The digests of
+    plans and results cover what is fed, so they are put under the key as well.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        """Begin; `key` is 16 to 64 random bytes."""
+        self._key = key
+
+    def redact(self, note: Note) -> Note:
+        """Return the note without prompts."""
+        match note:
+            case JobArrived(prompt_ids=ids):
+                hidden = (REDACTED_ID,) * len(ids)
+                return replace(note, prompt_ids=hidden, prompt_digest=self._digest_ids(ids))
+            case StepSubmitted(plan=plan):
+                digests = tuple(self._digest_ids(chunk.token_ids) for chunk in plan.chunks)
+                return replace(note, plan=self._redact_plan(plan), chunk_digests=digests)
+            case StepReturned(digest=digest):
+                return replace(note, digest=self._digest(digest))
+            case StepTurnedDown() | GroupWasLost():
+                # A rank's reason may name a token id.
+                return replace(note, reason="redacted")
+            case _:
+                return note
+
+    def _redact_plan(self, plan: StepPlan) -> StepPlan:
+        """Hide chunks, and drafts, which are guessed from prompts; the digest covers both."""
+        return replace(
+            plan,
+            chunks=tuple(_hide(chunk) for chunk in plan.chunks),
+            drafts=tuple(_hide(draft) for draft in plan.drafts),
+            digest=self._digest(plan.digest),
+        )
+
+    def _digest_ids(self, token_ids: tuple[int, ...]) -> bytes:
+        return self._digest(b"".join(one.to_bytes(4, "little") for one in token_ids))
+
+    def _digest(self, content: bytes) -> bytes:
+        return blake2b(content, digest_size=_DIGEST_BYTES, key=self._key).digest()

@@ -1,0 +1,219 @@
+"""Run a trail again and name the first thing that differs.
+
+    replay_on      the recorded plans on real ranks, in the recorded order: as many in flight
+
+Beside it: check.py checks a trail without ranks, alone.py runs one request by itself.
+
+Law: the same plans from an empty state give the same results, or something is broken:
+the numerics, a rank, the master, or the trail.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lanehost.engine.backend import Backend
+from lanehost.errors import RankGroupLost
+from lanehost.recorder.records import (
+    Closed,
+    Cut,
+    GroupWasLost,
+    Header,
+    Note,
+    StepReturned,
+    StepSubmitted,
+    StepTurnedDown,
+)
+from lanehost.recorder.story import Difference, JobStory, Story
+from lanehost.recorder.trail import DamagedTrail, TrailError
+from ranks.plan import StepPlan, StepRefused, StepResult
+
+# Not the world size nor the device: replies are to be the same on one rank and on two.
+_MUST_BE_EQUAL = (
+    "weights_digest",
+    "config_digest",
+    "dtype",
+    "vocab_size",
+    "context_length",
+    "epoch",
+    "num_lanes",
+    "num_blocks",
+    "block_size",
+    "max_step_tokens",
+)
+
+OnStep = Callable[[int], None]
+
+
+class CannotReplay(TrailError):
+    """The trail is whole, but this replay cannot be made of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Replayed:
+    """How a replay went; `difference` None when all was equal.
+
+    `end` says how the trail ends: None when a trail stops in mid-run.
+    """
+
+    num_steps: int = 0
+    num_tokens: int = 0
+    difference: Difference | None = None
+    end: Closed | Cut | GroupWasLost | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A plan whose result was not read yet, and the jobs of its lanes."""
+
+    plan: StepPlan
+    jobs: dict[int, JobStory]
+
+
+class StepsInFlight:
+    """Plans in the order of the trail; results must come in that order."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._steps: deque[InFlight] = deque()
+
+    def add(self, step: InFlight) -> None:
+        """Add the next plan."""
+        self._steps.append(step)
+
+    def take(self, note: StepReturned | StepTurnedDown) -> InFlight:
+        """Take the plan that a recorded outcome is of.
+
+        Raises:
+            DamagedTrail: There is none.
+        """
+        if not self._steps or self._steps[0].plan.step_id != note.step_id:
+            raise DamagedTrail(f"step {note.step_id} came back, and was not the next in flight")
+        return self._steps.popleft()
+
+
+async def replay_on(
+    backend: Backend, header: Header, notes: Iterable[Note], *, on_step: OnStep
+) -> Replayed:
+    """Run all plans of a trail on ranks that have run nothing yet.
+
+    Args:
+        backend: The ranks.
+        header: The trail's.
+        notes: What the trail holds.
+        on_step: Hears how many steps have been compared.
+
+    Raises:
+        TrailError: The trail cannot be replayed, or cannot be read to its end.
+        RankGroupLost: The ranks were lost.
+    """
+    check_fits(header, backend)
+    replayed, story, in_flight = Replayed(), Story(), StepsInFlight()
+    for note in notes:
+        story.take(note)
+        match note:
+            case StepSubmitted(plan=plan):
+                backend.submit(plan)
+                in_flight.add(InFlight(plan=plan, jobs=story.joined(plan)))
+            case StepReturned() | StepTurnedDown():
+                step = in_flight.take(note)
+                replayed.difference = _compare(step, note, await _outcome(backend, note.step_id))
+                if replayed.difference is not None:
+                    return replayed
+                replayed.num_steps += 1
+                replayed.num_tokens += step.plan.num_tokens
+                on_step(replayed.num_steps)
+            case Closed() | Cut() | GroupWasLost():
+                replayed.end = note
+            case _:
+                pass
+    return replayed
+
+
+def check_fits(header: Header, backend: Backend) -> None:
+    """See that these ranks hold what the trail's ranks held.
+
+    Raises:
+        CannotReplay: They do not, or the trail has no prompts.
+    """
+    check_has_prompts(header)
+    for name in _MUST_BE_EQUAL:
+        recorded, here = getattr(header.facts, name), getattr(backend.facts, name)
+        if recorded != here:
+            raise CannotReplay(f"{name} of the trail is {recorded}, of the ranks here {here}")
+
+
+def check_has_prompts(header: Header) -> None:
+    """See that the trail was recorded with prompts.
+
+    Raises:
+        CannotReplay: It was not.
+    """
+    if not header.keeps_prompts:
+        raise CannotReplay(
+            "the trail holds digests in place of prompts, so no ranks can run it: record with "
+            "--record-prompts, or check its plans with --against fake"
+        )
+
+
+async def _outcome(backend: Backend, step_id: int) -> StepResult | StepRefused:
+    try:
+        return await backend.next_outcome()
+    except RankGroupLost as lost:
+        message = f"at step {step_id} of the replay: {lost}"
+        raise RankGroupLost(message, epoch=lost.epoch, rank=lost.rank) from lost
+
+
+def _compare(
+    step: InFlight, recorded: StepReturned | StepTurnedDown, got: StepResult | StepRefused
+) -> Difference | None:
+    if isinstance(recorded, StepTurnedDown) or isinstance(got, StepRefused):
+        if isinstance(recorded, StepTurnedDown) and isinstance(got, StepRefused):
+            return None
+        return Difference(
+            what="the step",
+            recorded=_said(recorded),
+            got=f"refused ({got.reason})" if isinstance(got, StepRefused) else "run",
+            step_id=recorded.step_id,
+        )
+    told = given_by_lane(recorded.drawn, recorded.failures, recorded.accepted)
+    found = given_by_lane(got.drawn.items(), got.failures.items(), got.accepted.items())
+    for lane_id in sorted(told.keys() | found.keys()):
+        if told.get(lane_id) != found.get(lane_id):
+            job = step.jobs.get(lane_id)
+            return Difference(
+                what="what the lane drew",
+                recorded=str(told.get(lane_id, "nothing")),
+                got=str(found.get(lane_id, "nothing")),
+                step_id=recorded.step_id,
+                lane_id=lane_id,
+                job_id=None if job is None else job.job_id,
+            )
+    if recorded.digest != got.digest:
+        return Difference(
+            what="the digest of what was fed and drawn",
+            recorded=recorded.digest.hex(),
+            got=got.digest.hex(),
+            step_id=recorded.step_id,
+        )
+    return None
+
+
+def _said(recorded: StepReturned | StepTurnedDown) -> str:
+    return "run" if isinstance(recorded, StepReturned) else f"refused ({recorded.reason})"
+
+
+def given_by_lane(
+    drawn: Iterable[tuple[int, int]],
+    failures: Iterable[tuple[int, object]],
+    accepted: Iterable[tuple[int, tuple[int, ...]]],
+) -> dict[int, str]:
+    """Put what each lane gave into words: its tokens, and its fault if it has one."""
+    words: dict[int, list[str]] = {}
+    for lane_id, token_ids in accepted:
+        words.setdefault(lane_id, []).extend(map(str, token_ids))
+    for lane_id, token_id in drawn:
+        words.setdefault(lane_id, []).append(str(token_id))
+    for lane_id, fault in failures:
+        words.setdefault(lane_id, []).append(str(fault))
+    return {lane_id: " ".join(said) for lane_id, said in words.items()}
