@@ -1,7 +1,7 @@
 """Run one plan on this rank: check, forward, draw on the leader, tell the followers.
 
 Laws: everything is checked before the first collective of the step; a refused step
-leaves this rank as it was. The leader draws, and its ids reach the followers inside the
+spends its id and changes nothing else. The leader draws, and its ids reach the followers inside the
 step, so that every rank feeds the same tokens in the next one, and says so by digest.
 A row whose logits are not numbers fails alone: its lane goes on with token 0 until the
 master has taken it out, so that a plan already in flight still fits.
@@ -18,7 +18,7 @@ from ranks.kv_store import KvStore
 from ranks.lane_table import CheckedStep, LaneTable, Limits, Rows
 from ranks.models.registry import CausalLM
 from ranks.plan import LaneFault, StepPlan, StepRefused, StepResult, result_digest
-from ranks.sampler import Sampler
+from ranks.sampler import draw_tokens
 from ranks.shards import Collective
 from ranks.step_inputs import LaneRows, build_inputs
 
@@ -60,10 +60,9 @@ class Executor:
         self._limits = limits
         self._clock_ns = clock_ns
         self._lanes = LaneTable(limits)
-        self._sampler = Sampler()
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run a plan, or refuse it unchanged."""
+        """Run a plan, or refuse it: then no lane and no KV has changed."""
         started_ns = self._clock_ns()
         try:
             step = self._lanes.check(plan)
@@ -104,7 +103,7 @@ class Executor:
         draws = [rows.draw for rows in drawing for _ in range(rows.num_draws)]
         if logits is None:
             return torch.zeros(len(draws), dtype=torch.int64, device=self._model.device)
-        ids, not_finite = self._sampler.draw(
+        ids, not_finite = draw_tokens(
             logits, draws, [position for rows in drawing for position in rows.draw_positions]
         )
         return ids.masked_fill(torch.tensor(not_finite, device=ids.device), _NOT_FINITE)

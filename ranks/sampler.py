@@ -27,32 +27,29 @@ _UNIFORM_BITS = 52
 _HEADS = (64, 1_024)
 
 
-class Sampler:
-    """Draw tokens; keeps nothing between calls that could change a draw."""
+def draw_tokens(
+    logits: torch.Tensor, draws: list[Draw], positions: list[int]
+) -> tuple[torch.Tensor, list[bool]]:
+    """Draw one token per row.
 
-    def draw(
-        self, logits: torch.Tensor, draws: list[Draw], positions: list[int]
-    ) -> tuple[torch.Tensor, list[bool]]:
-        """Draw one token per row.
+    Args:
+        logits: float32 [n, vocab].
+        draws: How each row draws.
+        positions: The position that each drawn token will take.
 
-        Args:
-            logits: float32 [n, vocab].
-            draws: How each row draws.
-            positions: The position that each drawn token will take.
-
-        Returns:
-            int64 [n] on the device of the logits, and whether each row was not finite.
-        """
-        assert len(draws) == len(positions) == logits.shape[0]
-        with torch.inference_mode():
-            is_poisoned: list[bool] = (~torch.isfinite(logits).all(dim=-1)).tolist()
-            token_ids = torch.argmax(logits, dim=-1)
-            for row, (draw, position) in enumerate(zip(draws, positions, strict=True)):
-                if is_poisoned[row]:
-                    token_ids[row] = 0
-                elif draw.temperature > 0:
-                    token_ids[row] = _draw_row(logits[row], draw, position)
-        return token_ids, is_poisoned
+    Returns:
+        int64 [n] on the device of the logits, and whether each row was not finite.
+    """
+    assert len(draws) == len(positions) == logits.shape[0]
+    with torch.inference_mode():
+        is_poisoned: list[bool] = (~torch.isfinite(logits).all(dim=-1)).tolist()
+        token_ids = torch.argmax(logits, dim=-1)
+        for row, (draw, position) in enumerate(zip(draws, positions, strict=True)):
+            if is_poisoned[row]:
+                token_ids[row] = 0
+            elif draw.temperature > 0:
+                token_ids[row] = _draw_row(logits[row], draw, position)
+    return token_ids, is_poisoned
 
 
 def _draw_row(logits: torch.Tensor, draw: Draw, position: int) -> torch.Tensor:

@@ -31,7 +31,7 @@ class LaneRows:
 
     lane_id: int
     start: int
-    token_ids: torch.Tensor | list[int]
+    token_ids: list[int]
     block_table: list[int]
     num_draws: int
 
@@ -89,7 +89,7 @@ def build_inputs(rows: list[LaneRows], *, device: torch.device, block_size: int)
 
     return StepInputs(
         num_rows=len(layout.positions),
-        token_ids=_join_token_ids(rows, padding, device),
+        token_ids=on_device([one for lane in rows for one in lane.token_ids] + padding),
         positions=on_device(layout.positions + padding),
         slots=on_device(layout.slots),
         opened_blocks=on_device(layout.opened_blocks),
@@ -174,13 +174,3 @@ def _pad_positions(count: int, block_size: int) -> int:
 def _split_group(tiles: list[_QueryTile], num_positions: int) -> list[list[_QueryTile]]:
     at_once = max(1, MAX_GROUP_POSITIONS // num_positions)
     return [tiles[begin : begin + at_once] for begin in range(0, len(tiles), at_once)]
-
-
-def _join_token_ids(rows: list[LaneRows], padding: list[int], device: torch.device) -> torch.Tensor:
-    parts = [*(lane.token_ids for lane in rows), padding]
-    if all(isinstance(part, list) for part in parts):
-        flat = [token_id for part in parts for token_id in part]
-        return torch.tensor(flat, dtype=torch.int64, device=device)
-    return torch.cat(
-        [torch.as_tensor(part, dtype=torch.int64, device=device).view(-1) for part in parts]
-    )

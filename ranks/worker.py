@@ -118,7 +118,7 @@ class ModelWorker:
         )
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run one plan, or refuse it unchanged."""
+        """Run one plan, or refuse it and run nothing of it."""
         if self._executor is None:
             raise RankError("a plan came before Form")
         return self._executor.run(plan)

@@ -48,9 +48,9 @@ def test_the_last_row_of_each_lane_that_draws_is_named():
     assert build_inputs(rows, device=CPU, block_size=16).draw_rows.tolist() == [2, 8]
 
 
-def test_tokens_may_come_as_tensors():
+def test_tokens_of_all_lanes_lie_in_order():
     rows = [
-        LaneRows(lane_id=0, start=9, token_ids=torch.tensor([44]), block_table=[3], num_draws=1),
+        LaneRows(lane_id=0, start=9, token_ids=[44], block_table=[3], num_draws=1),
         lane(1, count=2),
     ]
     inputs = build_inputs(rows, device=CPU, block_size=16)

@@ -104,7 +104,7 @@ def run_in_chunks(world, prompts, chooser, num_lanes):
         chosen = chooser.sample(waiting, chooser.randint(1, len(waiting)))
         rows = [lane.rows(chooser.choice((1, 2, 7, 33, 150))) for lane in chosen]
         logits = world.step(rows)
-        drawing = [row.lane_id for row in rows if row.draws]
+        drawing = [row.lane_id for row in rows if row.num_draws]
         assert logits.shape[0] == len(drawing)
         found.update(zip(drawing, logits, strict=True))
     return [found[number] for number in range(len(lanes))]

@@ -6,7 +6,7 @@ import pytest
 
 from ranks.models.step_memory import StepLimits, row_bytes
 from ranks.plan import Draw
-from ranks.sampler import Sampler
+from ranks.sampler import draw_tokens
 from tests.support.allocations import peak_of_allocations
 from tests.support.tiny_checkpoints import write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
@@ -26,7 +26,7 @@ def peak_of_step(models, lanes):
     with peak_of_allocations() as peak:
         logits = world.step([lane.rows() for lane in lanes])
         draws = [Draw(temperature=1.0, top_p=0.9)] * logits.shape[0]
-        Sampler().draw(logits, draws, [0] * logits.shape[0])
+        draw_tokens(logits, draws, [0] * logits.shape[0])
     return peak.num_bytes
 
 
