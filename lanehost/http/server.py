@@ -2,7 +2,10 @@
 
 Laws: the socket is bound before anything else, so a taken port is known at once; no
 SO_REUSEPORT, so two servers never share one; the signals of the process stay with the
-master.
+master; no client keeps the server from ending.
+
+uvicorn's own: what is no HTTP at all gets 400 in plain text; a client that closes its
+half of the connection counts as gone, since one that left looks just the same.
 """
 
 import asyncio
@@ -16,21 +19,41 @@ from starlette.types import ASGIApp
 from lanehost.addresses import explain, format_address
 from lanehost.errors import StartupFailed
 from lanehost.http.answer import WRITE_TIMEOUT_S
+from lanehost.http.border import Border
+from lanehost.http.library_log import library_log
 
 _BACKLOG = 1024
 # Beyond it uvicorn answers 503 in its own form: the last bound, far above the door's own.
 _MAX_CONNECTIONS = 4096
+# How long what was cancelled may take to say so to its client.
+_WAY_OUT_S = 1.0
 
 
 class _Uvicorn(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.has_started = asyncio.Event()
+        self.servers = []  # uvicorn sets it once it starts, and stop may come before
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say when connections are accepted."""
         await super().startup(sockets=sockets)
         self.has_started.set()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to exit, with what the libraries log as events of ours."""
+        with library_log():
+            await super().serve(sockets=sockets)
+
+    def refuse_connections(self) -> None:
+        """Listen no more."""
+        for server in self.servers:
+            server.close()
+
+    def cut_off(self) -> None:
+        """Close every connection, whatever is still to be sent there."""
+        for connection in self.server_state.connections:
+            connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -61,7 +84,7 @@ class HttpServer:
         self._port: int = self._socket.getsockname()[1]
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                app,
+                Border(app),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -98,14 +121,15 @@ class HttpServer:
             self._socket.close()
             return
         self._uvicorn.should_exit = True
+        self._uvicorn.refuse_connections()
         await asyncio.wait({self._task}, timeout=grace_s)
-        late = list(self._uvicorn.server_state.tasks)
-        for task in late:
-            task.cancel()
-        # Those that were cancelled still have their way out to go: jobs are cancelled there.
-        await asyncio.gather(*late, return_exceptions=True)
-        self._uvicorn.force_exit = True
-        await self._task
+        while not self._task.done():
+            # Their way out is where jobs are cancelled, and the client is told.
+            for late in self._uvicorn.server_state.tasks:
+                late.cancel()
+            await asyncio.wait({self._task}, timeout=_WAY_OUT_S)
+            self._uvicorn.cut_off()
+        self._task.result()
 
 
 def _bind(host: str, port: int, *, unread_timeout_s: float) -> socket.socket:

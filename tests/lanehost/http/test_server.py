@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -92,6 +93,73 @@ async def test_stop_cancels_what_does_not_end_in_time() -> None:
         await asyncio.wait_for(server.stop(0.05), WAIT_S)
         assert door.streams[0].cancelled
         await asyncio.gather(asking, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_is_cut_off_before_its_reply_began_hears_503(stream) -> None:
+    door = FakeDoor(events=())
+    server = _server(door)
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        asking = asyncio.create_task(
+            client.post("/v1/completions", json={**TEXT, "stream": stream})
+        )
+        await asyncio.wait_for(door.submitted.wait(), WAIT_S)
+        await asyncio.wait_for(server.stop(0), WAIT_S)
+        answer = await asking
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+    assert door.streams[0].cancelled
+
+
+async def _flood(port: int) -> socket.socket:
+    """Pipeline requests until neither side has room for more, and read no reply."""
+    client = socket.create_connection(("127.0.0.1", port))
+    client.settimeout(0)
+    asking = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n" * 100
+    for _ in range(5):  # the replies fill the buffers between the rounds
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client.send(asking)
+        await asyncio.sleep(0.1)
+    return client
+
+
+async def test_a_client_that_never_reads_does_not_keep_the_server_from_ending() -> None:
+    server = _server(FakeDoor())
+    await server.start()
+    flooding = await _flood(server.port)
+    try:
+        await asyncio.wait_for(server.stop(0), WAIT_S)
+    finally:
+        flooding.close()
+    with socket.create_server(("127.0.0.1", server.port)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /v1/completions HTTP/1.1\r\nHo",
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{",
+    ],
+    ids=["silent", "in its head", "in its body"],
+)
+async def test_a_client_in_the_midst_of_its_request_does_not_hold_up_the_end(begun) -> None:
+    server = _server(FakeDoor())
+    await server.start()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(begun)
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(server.stop(0), WAIT_S)
+
+
+async def test_stop_may_be_called_again_when_it_was_cancelled() -> None:
+    server = _server(FakeDoor())
+    await server.start()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(server.stop(60), 0.01)
+    await asyncio.wait_for(server.stop(0), WAIT_S)
 
 
 async def test_stop_does_not_wait_for_idle_connections() -> None:
