@@ -91,7 +91,7 @@ class ArithmeticWorker:
         drawn = {}
         for rows in step.rows:
             self.sums[rows.lane_id] += sum(rows.token_ids)
-            if rows.draws:
+            if rows.num_draws:
                 drawn[rows.lane_id] = (self.sums[rows.lane_id] * 7 + rows.end) % VOCAB_SIZE
         self.lanes.commit(step, drawn)
         fed = [token_id for rows in step.rows for token_id in rows.token_ids]
