@@ -50,6 +50,13 @@ class GgufFields:
             raise self._wrong(key, "is absent")
         return value
 
+    def need_count(self, key: str) -> int:
+        """Give a number above 0 that must be there."""
+        count = self.need(key, int)
+        if count < 1:
+            raise self._wrong(key, f"is {count}, a count above 0 is needed")
+        return count
+
     def need_list(self, key: str, kind: type[_Kind]) -> list[_Kind]:
         """Give a list that must be there."""
         values = self._contents(key)

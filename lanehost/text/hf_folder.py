@@ -66,7 +66,7 @@ class HfFolder:
     def _parse(self, name: str, text: str) -> dict[str, Any]:
         try:
             fields = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as err:
+        except (ValueError, RecursionError) as err:  # a plain ValueError: a number of 4301 digits
             raise StartupFailed(
                 f"{self.path / name} is not JSON ({err}); download it again"
             ) from err

@@ -18,6 +18,9 @@ from lanehost.text.tokenizer import Tokenizer
 
 _NAMED = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 
+# Ids without a token; models leave some free, up to a round number of rows.
+_MAX_UNUSED_IDS = 65_536
+
 _FIRST_SPACE = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 _SENTENCEPIECE = [
     {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "},
@@ -81,6 +84,7 @@ def _pieces(pipeline: Pipeline, folder: HfFolder, decoder: Any) -> Pieces:
         )
     vocabulary = pipeline.get_vocab(with_added_tokens=True)
     added = pipeline.get_added_tokens_decoder()
+    _check_ids(folder, vocabulary)
     table = [b""] * (1 + max(vocabulary.values(), default=-1))
     for token, token_id in vocabulary.items():
         # An added token is its own text, even where its letters are in the byte alphabet.
@@ -90,6 +94,17 @@ def _pieces(pipeline: Pipeline, folder: HfFolder, decoder: Any) -> Pieces:
         special=frozenset(token_id for token_id, token in added.items() if token.special),
         strips_first_space=_FIRST_SPACE in steps,
     )
+
+
+def _check_ids(folder: HfFolder, vocabulary: dict[str, int]) -> None:
+    """Refuse ids that would make the table of all ids far longer than the file."""
+    limit = len(vocabulary) + _MAX_UNUSED_IDS
+    for token, token_id in vocabulary.items():
+        if token_id > limit:
+            raise StartupFailed(
+                f"{folder.path / TOKENIZER}: token {token!r} has id {token_id}, "
+                f"the limit is {limit} for {len(vocabulary)} tokens"
+            )
 
 
 def _rule(steps: list[Any]) -> Callable[[str], bytes] | None:

@@ -97,7 +97,7 @@ def _compile(source: str | None, path: Path, *, bos_token: str, eos_token: str) 
 def _from_gguf(fields: GgufFields) -> ModelText:
     architecture = fields.need("general.architecture", str)
     rows = fields.num_rows("token_embd.weight")
-    vocab_size = fields.need(f"{architecture}.vocab_size", int) if rows is None else rows
+    vocab_size = fields.need_count(f"{architecture}.vocab_size") if rows is None else rows
     tokens = fields.need_list("tokenizer.ggml.tokens", str)
     ends = {
         name: token_id
@@ -105,7 +105,7 @@ def _from_gguf(fields: GgufFields) -> ModelText:
         if (token_id := fields.get(f"tokenizer.ggml.{name}_token_id", int)) is not None
     }
     for name, token_id in ends.items():
-        if token_id >= min(vocab_size, len(tokens)):
+        if not 0 <= token_id < min(vocab_size, len(tokens)):
             raise StartupFailed(
                 f"{fields.path}: field tokenizer.ggml.{name}_token_id is {token_id}, "
                 f"outside the vocabulary of {min(vocab_size, len(tokens))} tokens"
@@ -122,7 +122,7 @@ def _from_gguf(fields: GgufFields) -> ModelText:
         template=template.template,
         no_template_reason=template.reason,
         eos_token_ids=frozenset(token_id for name, token_id in ends.items() if name != "bos"),
-        context_length=fields.need(f"{architecture}.context_length", int),
+        context_length=fields.need_count(f"{architecture}.context_length"),
         vocab_size=vocab_size,
     )
 

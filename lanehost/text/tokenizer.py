@@ -87,7 +87,7 @@ class Tokenizer:
     def _encode(self, text: str, *, adds_special: bool) -> list[int]:
         try:
             # Its regular expressions give up on some texts, by a panic.
-            with panics_as(InvalidRequest("text", "the model's tokenizer cannot cut it")):
+            with panics_as(InvalidRequest("text", "the model's tokenizer gives up on it")):
                 # As a batch of one: only a batch lets other threads run meanwhile.
                 batch = self._pipeline.encode_batch([text], add_special_tokens=adds_special)
         except TypeError as err:  # how the pipeline answers half a surrogate pair

@@ -19,7 +19,9 @@ def write_gguf(path, fields, *, rows=None):
     writer = GGUFWriter(path, "llama")
     adders = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
     for key, value in fields.items():
-        adders.get(type(value), writer.add_array)(key, value)
+        is_signed = type(value) is int and value < 0
+        add = writer.add_int32 if is_signed else adders.get(type(value), writer.add_array)
+        add(key, value)
     if rows is not None:
         writer.add_tensor("token_embd.weight", np.zeros((rows, 4), dtype=np.float32))
     writer.write_header_to_file()

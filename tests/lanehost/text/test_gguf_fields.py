@@ -24,7 +24,7 @@ def fields(tmp_path):
 
 def test_fields_are_read_by_name_and_kind(fields):
     assert fields.need("a.word", str) == "x"
-    assert fields.need("a.count", int) == 3
+    assert fields.need("a.count", int) == fields.need_count("a.count") == 3
     assert fields.get("a.flag", bool) is False
     assert fields.need_list("a.words", str) == ["b", "c"]
     assert fields.need_list("a.scores", float) == [0.5]

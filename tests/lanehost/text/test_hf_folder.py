@@ -30,6 +30,7 @@ def test_an_absent_file_that_is_needed_is_named(tmp_path):
         (b"\xff{}", "cannot be read"),
         (b"{", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON"),
         (b"[]", "holds no JSON object"),
     ],
 )

@@ -201,3 +201,13 @@ def test_an_unsupported_decoder_is_refused_by_name(tmp_path, decoder):
 
     with pytest.raises(StartupFailed, match=r"tokenizer\.json: field decoder is .* supported"):
         load(write_folder(tmp_path, tokenizer_json=tokenizer))
+
+
+def test_an_id_far_beyond_the_number_of_tokens_is_refused(tmp_path):
+    fields = json.loads(train_byte_level().to_str())
+    fields["model"]["vocab"]["zz"] = 400_000_000
+    path = write_folder(tmp_path, tokenizer_json=fields)
+
+    limit = len(train_byte_level().get_vocab()) + 1 + 65_536
+    with pytest.raises(StartupFailed, match=f"token 'zz' has id 400000000, the limit is {limit}"):
+        load(path)

@@ -64,6 +64,10 @@ def test_without_an_embedding_the_stated_size_counts(tmp_path):
     with pytest.raises(StartupFailed, match=r"field llama\.vocab_size is absent"):
         load_model_text(path)
 
+    fields = byte_level_fields() | {"llama.vocab_size": -1}
+    with pytest.raises(StartupFailed, match=r"llama\.vocab_size is -1, a count above 0 is needed"):
+        load_model_text(write_gguf(tmp_path / "b.gguf", fields))
+
     fields = byte_level_fields() | {"llama.vocab_size": 350}
     assert load_model_text(write_gguf(tmp_path / "b.gguf", fields)).vocab_size == 350
 
@@ -179,6 +183,10 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path, files, says):
             f"tokenizer.ggml.bos_token_id is 335, outside .* of {NUM_TOKENS} tokens",
         ),
         ({"rows": 2}, "tokenizer.ggml.eos_token_id is 2, outside the vocabulary of 2 tokens"),
+        ({"eos_token_id": -1}, "tokenizer.ggml.eos_token_id is -1, outside the vocabulary"),
+        ({"bos_token_id": -1_000_000}, "tokenizer.ggml.bos_token_id is -1000000, outside"),
+        ({"context_length": 0}, "llama.context_length is 0, a count above 0 is needed"),
+        ({"context_length": -5}, "llama.context_length is -5, a count above 0 is needed"),
         ({"context_length": None}, "field llama.context_length is absent"),
         ({"tokens": None}, "field tokenizer.ggml.tokens is absent"),
     ],
