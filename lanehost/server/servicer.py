@@ -72,6 +72,10 @@ def _call(
                 status = to_status(record_fault(error))
             except Exception as error:  # noqa: BLE001 - the border: logged; ends this call alone
                 status = to_status(error)
+            except (KeyboardInterrupt, SystemExit, GeneratorExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - a panic of foreign Rust code is one
+                status = to_status(record_fault(error))
             return await context.abort(status.code, status.details, status.trailing_metadata or ())
 
         return run

@@ -152,6 +152,26 @@ async def test_a_cancel_from_within_does_not_hang_the_client() -> None:
     assert len(logs) == 3
 
 
+class _Panic(BaseException):
+    """As foreign Rust code raises it: no Exception."""
+
+
+async def test_a_panic_of_foreign_code_does_not_hang_the_client() -> None:
+    async with serve(FakeDoor(refusal=_Panic("secret"))) as served:  # type: ignore[arg-type]
+        with capture_logs() as logs:
+            seen = [
+                await _error(call)
+                for call in (
+                    served.stub.Generate(_ask()),
+                    served.stub.StreamGenerate(_ask_streamed()),
+                    served.stub.Tokenize(pb.TokenizeRequest(text="a")),
+                )
+            ]
+    assert [one.code() for one in seen] == [grpc.StatusCode.INTERNAL] * 3
+    assert [entry["event"] for entry in logs] == ["internal_fault"] * 3
+    assert "secret" not in f"{seen}{logs}"
+
+
 class _SilentStream(FakeStream):
     """Breaks the protocol: it ends without a last event."""
 
