@@ -57,7 +57,7 @@ def build_http_app(
         clock=clock,
         write_timeout_s=write_timeout_s,
     )
-    return Starlette(
+    app = Starlette(
         routes=[
             _post("/v1/chat/completions", endpoint(ChatForm())),
             _post("/v1/completions", endpoint(CompletionForm())),
@@ -67,6 +67,8 @@ def build_http_app(
         ],
         exception_handlers={HTTPException: _routing_failed},
     )
+    app.router.redirect_slashes = False  # a path with one too many is unknown, as any other
+    return app
 
 
 class _Models:

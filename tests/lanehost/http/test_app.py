@@ -68,6 +68,8 @@ async def test_health_follows_the_door() -> None:
         ("POST", "/v1/embeddings", 404),
         ("GET", "/", 404),
         ("GET", "/models", 404),
+        ("POST", "/v1/completions/", 404),
+        ("GET", "/health/", 404),
     ],
 )
 async def test_a_wrong_path_or_method_is_said_in_openais_form(method, path, status) -> None:
