@@ -14,6 +14,8 @@ MAX_TP = 2
 MAX_LANES = 256
 MAX_PORT = 65535
 MAX_DRAFTS = 64
+# Rows of a step up to which a draft is worth its place: beyond, decodes fill the step.
+CHEAP_ROWS = 16
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 BLOCK_SIZE = 16
 

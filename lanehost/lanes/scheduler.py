@@ -10,10 +10,8 @@ from collections.abc import Iterable
 
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
+from lanehost.settings import CHEAP_ROWS
 from ranks.plan import Chunk, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
-
-# Rows of a step up to which a draft is worth its place: beyond, decodes fill the step.
-_CHEAP_ROWS = 16
 
 
 def plan_step(
@@ -78,7 +76,7 @@ def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
 
 def _drafts(decoding: list[Lane], *, budget: int) -> list[LaneDraft]:
     """Guess for the lanes that decode, while rows are cheap: a few more cost next to nothing."""
-    left = min(budget, _CHEAP_ROWS - len(decoding))
+    left = min(budget, CHEAP_ROWS - len(decoding))
     drafts: list[LaneDraft] = []
     for lane in decoding:
         token_ids = lane.guess(left) if lane.is_settled else ()

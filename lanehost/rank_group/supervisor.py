@@ -34,7 +34,7 @@ from lanehost.rank_group.link import RankLink
 from lanehost.rank_group.process import RankEvent, RankProcess
 from lanehost.rank_group.rank_server import RankServer
 from lanehost.rank_group.store import RendezvousStore
-from lanehost.settings import RankGroupSettings
+from lanehost.settings import CHEAP_ROWS, RankGroupSettings
 from lanehost.tasks import all_or_first_error, beside, to_the_end
 from ranks.wire.codec import encode_master_message
 from ranks.wire.messages import (
@@ -283,7 +283,8 @@ class RankSupervisor:
             num_threads=self._settings.num_threads,
             block_size=self._settings.block_size,
             max_step_tokens=self._settings.max_step_tokens,
-            num_lanes=self._settings.num_lanes,
+            # As many rows may draw: one a lane, or a few more with drafts behind them.
+            num_lanes=max(self._settings.num_lanes, CHEAP_ROWS),
         )
 
     async def _report_awaited(self) -> None:
