@@ -1,18 +1,29 @@
+import asyncio
+from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lanehost.recorder.check import check_trail
+from lanehost.recorder.check import check_trail, given_at
+from lanehost.recorder.checker import PlanChecker
 from lanehost.recorder.records import (
     Closed,
     Cut,
     JobArrived,
+    JobSeated,
     StepReturned,
     StepSubmitted,
     StepTurnedDown,
 )
+from lanehost.recorder.story import DrawnAt, Story
 from lanehost.recorder.trail import DamagedTrail, Trail
-from ranks.plan import LaneFault
+from ranks.plan import Draw, LaneFault
+from tests.support.fake_ranks import fake_facts
+from tests.support.jobs import make_job
 from tests.support.trails import VOCAB, mixed_jobs, notes_of, rewrite, run_recorded
 
 
@@ -75,9 +86,63 @@ async def test_a_changed_prompt_is_seen_in_the_rows_that_run_it(tmp_path):
 
 
 async def test_a_lane_that_drew_and_was_not_to_is_seen(tmp_path):
+    await run_recorded(tmp_path, keeps_prompts=False)
+    rewrite(tmp_path, change_step(3, drawn=lambda note: note.drawn[1:]))
+    difference = checked(tmp_path).difference
+    assert (difference.step_id, difference.what) == (3, "the lanes that drew")
+
+
+async def test_a_changed_digest_of_a_result_is_seen(tmp_path):
     await run_recorded(tmp_path)
-    rewrite(tmp_path, change_step(2, drawn=lambda note: ((2, 1), *note.drawn[:1], (1, 3))))
-    assert checked(tmp_path).difference.step_id == 2
+    rewrite(tmp_path, change_step(5, digest=lambda _: bytes(16)))
+    difference = checked(tmp_path).difference
+    assert (difference.step_id, difference.recorded) == (5, "00" * 16)
+
+
+async def under_pressure(folder, **how):
+    """Lanes park and go on: some positions are drawn for twice, by different steps."""
+    facts = fake_facts(num_lanes=3, num_blocks=7, vocab_size=VOCAB)
+    jobs = [make_job((1, 2, n), max_tokens=16, job_id=f"job-{n}") for n in range(4)]
+    await run_recorded(folder, jobs=jobs, facts=facts, **how)
+
+
+async def test_lanes_that_park_and_go_on_are_equal(tmp_path):
+    await under_pressure(tmp_path)
+    seatings = Counter(n.job_id for n in notes_of(tmp_path) if isinstance(n, JobSeated))
+    assert max(seatings.values()) > 1
+    assert checked(tmp_path).difference is None
+
+
+def drawn_twice(folder):
+    """Return a job's position for which two steps drew, and both draws."""
+    story, checker = Story(), PlanChecker(Trail(folder).header.facts, proves_digests=False)
+    rows, draws = {}, defaultdict(list)
+    for note in notes_of(folder):
+        story.take(note)
+        if isinstance(note, StepSubmitted):
+            rows[note.plan.step_id] = checker.check(note.plan), story.joined(note.plan)
+        elif isinstance(note, StepReturned):
+            for row in filter(lambda row: row.draws, rows[note.step_id][0]):
+                checker.settle(row, len(dict(note.accepted).get(row.lane_id, ())))
+                job_id = rows[note.step_id][1][row.lane_id].job_id
+                for position in given_at(row, note):
+                    at = DrawnAt(step_id=note.step_id, lane_id=row.lane_id, given=0)
+                    draws[job_id, position].append(at)
+    return next((at, found) for at, found in draws.items() if len(found) == 2)
+
+
+async def test_a_position_that_is_drawn_for_again_must_get_the_same_token(tmp_path):
+    await under_pressure(tmp_path, keeps_prompts=False)
+    (job_id, position), (first, second) = drawn_twice(tmp_path)
+
+    def change_first(note):
+        return tuple((lane, (t + (lane == first.lane_id)) % VOCAB) for lane, t in note.drawn)
+
+    rewrite(tmp_path, change_step(first.step_id, drawn=change_first))
+    difference = checked(tmp_path).difference
+    assert difference.what == f"position {position}"
+    assert (difference.step_id, difference.lane_id) == (second.step_id, second.lane_id)
+    assert difference.job_id == job_id
 
 
 async def test_a_token_outside_the_vocabulary_is_seen(tmp_path):
@@ -174,3 +239,24 @@ async def test_a_cached_block_with_other_tokens_is_seen(tmp_path):
     assert seen
     assert difference.job_id == "job-2"
     assert "cached block" in difference.what
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), keeps_prompts=st.booleans(), num_blocks=st.integers(6, 20))
+def test_whatever_the_schedule_its_trail_is_equal(data, keeps_prompts, num_blocks):
+    tokens = st.integers(0, 3)
+    jobs = [
+        make_job(
+            (1, 2, *data.draw(st.lists(tokens, min_size=1, max_size=6))),
+            max_tokens=data.draw(st.integers(1, 14)),
+            draw=Draw(temperature=data.draw(st.sampled_from((0.0, 0.8))), seed=number),
+        )
+        for number in range(data.draw(st.integers(1, 9)))
+    ]
+    facts = fake_facts(num_lanes=3, num_blocks=num_blocks, vocab_size=VOCAB)
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        asyncio.run(run_recorded(path, jobs=jobs, facts=facts, keeps_prompts=keeps_prompts))
+        replayed = checked(path)
+    assert replayed.difference is None
+    assert isinstance(replayed.end, Closed)

@@ -117,8 +117,14 @@ def test_positions_of_a_draft_that_was_wrong_are_not_written_and_run_again():
     checker.settle(rows[0], 1)
     (again,) = checker.check(plan(step_id=3, decodes=(0,)))
     assert again.start == 5
-    late = plan(step_id=4, joins=(join(1, cached=8),), grows=(grow(1, 0, 1, 2),))
-    with pytest.raises(PlanFault, match="block 1, of which 2 positions are written"):
+
+
+def test_a_block_is_not_whole_by_a_draft_that_was_wrong():
+    draft = plan(decodes=(0,), drafts=(LaneDraft(lane_id=0, token_ids=(5, 6, 7, 8)),))
+    checker, rows = check(seat(), draft)
+    checker.settle(rows[0], 1)
+    late = plan(step_id=3, joins=(join(1, cached=8),), grows=(grow(1, 0, 1, 2),))
+    with pytest.raises(PlanFault, match="block 1, of which 1 positions are written"):
         checker.check(late)
 
 
