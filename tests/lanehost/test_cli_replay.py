@@ -1,15 +1,16 @@
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from lanehost.cli import main
-from lanehost.cli_replay import ranks_of, replay
+from lanehost.cli_replay import replay
 from lanehost.recorder.records import Closed, Cut, StepReturned
-from tests.support.trails import first_file, header, rewrite, run_recorded
+from tests.support.trails import first_file, rewrite, run_recorded
 
 
 def record(folder, **how):
@@ -96,11 +97,6 @@ def test_every_option_has_help():
     assert all(option.help for option in replay.params if isinstance(option, click.Option))
 
 
-def test_ranks_are_like_those_of_the_trail_unless_told_otherwise():
-    settings = ranks_of(header(), model=None, tp=None)
-    facts = header().facts
-    assert (settings.model_path, settings.tp) == (Path("/models/m"), facts.world_size)
-    assert (settings.num_lanes, settings.kv_tokens) == (facts.num_lanes, facts.kv_tokens)
-    assert (settings.block_size, settings.max_step_tokens) == (4, 16)
-    other = ranks_of(header(), model=Path("/here"), tp=2)
-    assert (other.model_path, other.tp) == (Path("/here"), 2)
+def test_the_client_commands_do_not_load_what_only_a_replay_needs():
+    code = "import sys, lanehost.cli; sys.exit('lanehost.recorder' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
