@@ -43,15 +43,17 @@ def check_trail(header: Header, notes: Iterable[Note], *, on_step: OnStep) -> Re
     """
     check = TrailCheck(header)
     replayed = Replayed()
+    num_tokens: dict[int, int] = {}
     for note in notes:
         replayed.difference = check.take(note)
         if replayed.difference is not None:
             return replayed
         if isinstance(note, StepReturned | StepTurnedDown):
             replayed.num_steps += 1
+            replayed.num_tokens += num_tokens.pop(note.step_id, 0)
             on_step(replayed.num_steps)
         elif isinstance(note, StepSubmitted):
-            replayed.num_tokens += note.plan.num_tokens
+            num_tokens[note.plan.step_id] = note.plan.num_tokens
         elif isinstance(note, Closed | Cut | GroupWasLost):
             replayed.end = note
     return replayed

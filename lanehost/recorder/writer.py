@@ -227,4 +227,6 @@ class TrailWriter:
             self._file.seek(self._num_file_bytes)
             self._append(frame(self._num_frames, Cut(at_ns=self._clock_ns(), reason=reason)))
         with suppress(OSError):
+            # What did not get in whole is no part of the trail.
+            self._file.truncate(self._num_file_bytes)
             self._file.close()

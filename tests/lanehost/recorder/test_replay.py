@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from lanehost.errors import RankGroupLost
+from lanehost.recorder.check import check_trail
 from lanehost.recorder.records import (
     Closed,
     GroupWasLost,
@@ -32,6 +33,8 @@ async def test_the_same_plans_give_the_same_results_with_as_many_in_flight(tmp_p
     replayed = await replayed_on(tmp_path, ranks, told)
     assert (replayed.difference, type(replayed.end)) == (None, Closed)
     assert told == list(range(1, len(steps_of(tmp_path)) + 1))
+    trail = Trail(tmp_path)
+    assert check_trail(trail.header, trail, on_step=lambda _: None) == replayed
     assert ranks.plans == [n.plan for n in notes_of(tmp_path) if isinstance(n, StepSubmitted)]
 
 

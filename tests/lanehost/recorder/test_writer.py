@@ -137,9 +137,11 @@ def test_a_disk_that_takes_no_cut_leaves_what_it_took(tmp_path):
     for one in range(50):
         writer.put(note(one), weight=1)
     writer.close()
-    notes = list(Trail(tmp_path))
+    trail = Trail(tmp_path)
+    notes = list(trail)
     assert notes == [note(one) for one in range(len(notes))]
     assert 0 < len(notes) < 50
+    assert trail.torn.num_bytes == 0
 
 
 def test_a_bug_in_the_thread_stops_the_recording_and_is_logged_without_its_message(tmp_path):
