@@ -6,7 +6,9 @@ figures of a shared machine do not.
 
     python bench/against_transformers.py --address 127.0.0.1:50051
 
-needs a running `lanehost serve --dtype float32` and the test extra of the project. The
+needs a running `lanehost serve --dtype float32 --prompt-cache off --max-drafts 0` (both
+would help lanehost here: rounds repeat their prompts), the test extra of the project, and
+`pip install accelerate`, with which transformers reads GGUF files. The
 ratio is tokens per second of lanehost over those of transformers, both counted from the
 moment the requests are sent until the last token is there, prompt pass included.
 """

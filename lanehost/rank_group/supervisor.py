@@ -51,9 +51,9 @@ from ranks.wire.messages import (
 log = structlog.get_logger()
 
 RANK_COMMAND = (sys.executable, "-m", "ranks")
-# A rank's idle threads sleep and do not spin: they share the cores with the master. Measured
-# on two busy cores with the embedded model: 34 ms a token against over 800 with spinning.
-WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE"}
+# A rank's idle threads spin briefly and then sleep: they share the cores with the master
+# (docs/performance.md has the figures). An operator's own values win.
+WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 REPORT_INTERVAL_S = 10.0
 # From the end of a rank's stream to the end of its process.
 _EXIT_GRACE_S = 3.0
