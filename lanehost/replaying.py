@@ -108,7 +108,16 @@ async def _on_ranks(
 
 
 def tell(replayed: Replayed, trail: Trail, *, is_whole: bool) -> list[str]:
-    """Put the end of a replay into lines."""
+    """Put the end of a replay into lines, fit for a terminal whatever the trail holds."""
+    return [_printable(line) for line in _lines(replayed, trail, is_whole=is_whole)]
+
+
+def _printable(line: str) -> str:
+    """Escape what would move a cursor: a trail may come from anyone."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
+
+
+def _lines(replayed: Replayed, trail: Trail, *, is_whole: bool) -> list[str]:
     if replayed.difference is not None:
         return [f"DIFFERS after {replayed.num_steps} equal steps. {replayed.difference}"]
     lines = [f"EQUAL: {replayed.num_steps} steps, {replayed.num_tokens} tokens"]

@@ -87,9 +87,12 @@ def _num_shared_blocks(head: Sequence, lane: Lane, blocks: BlockPool) -> int:
     """Whole blocks that both prompts begin with, leaving the head a token to run."""
     if lane.job.scope != head.job.scope:
         return 0
-    ours, theirs = head.token_ids, lane.prefill_ids
-    limit = min(len(ours) - 1, len(theirs))
+    ours, theirs, size = head.token_ids, lane.prefill_ids, blocks.block_size
+    limit = min(len(ours) - 1, len(theirs)) // size
     num_shared = 0
-    while num_shared < limit and ours[num_shared] == theirs[num_shared]:
+    while num_shared < limit:
+        block = slice(num_shared * size, (num_shared + 1) * size)
+        if ours[block] != theirs[block]:
+            break
         num_shared += 1
-    return num_shared // blocks.block_size
+    return num_shared

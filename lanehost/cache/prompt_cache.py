@@ -211,6 +211,8 @@ class PromptCache:
 
         Evicts nothing when even all victims together would not free enough.
         """
+        if self._blocks.num_free >= num_blocks:
+            return True
         if self._blocks.num_free + self._num_evictable() < num_blocks:
             return False
         while self._blocks.num_free < num_blocks:
@@ -240,8 +242,10 @@ class PromptCache:
     def _supersede(self, longer: Entry) -> None:
         for key in longer.keys[:-1]:
             for entry in self._index.by_key.get(key, {}).values():
-                is_prefix = longer.token_ids[: len(entry.token_ids)] == entry.token_ids
-                if entry.scope == longer.scope and entry.keys[-1] == key and is_prefix:
+                # Cheap tests first: tokens are compared only with entries that end here.
+                if entry.keys[-1] != key or entry.scope != longer.scope:
+                    continue
+                if longer.token_ids[: len(entry.token_ids)] == entry.token_ids:
                     entry.is_superseded = True
 
     def _num_evictable(self) -> int:

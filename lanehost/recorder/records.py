@@ -9,7 +9,7 @@ from: see `Redactor`.
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
@@ -19,6 +19,10 @@ from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, StepPlan
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
+_NARROW = (1 << 32) - 1
+_WIDE = (1 << 64) - 1
+_WIDE_NUMBERS = frozenset({"at_ns", "compute_ns", "seed", "step_id"})
+_AT_LEAST_ONE = frozenset({"block_size", "num_lanes", "vocab_size", "world_size"})
 # What stands where a token id of a prompt was.
 REDACTED_ID = 0
 
@@ -191,7 +195,8 @@ def unpack(payload: bytes) -> Record:
             max_map_len=1 << 6,
             max_ext_len=0,
         )
-        return _ADAPTER.validate_python(fields)
+        _check_numbers("record", fields)
+        record = _ADAPTER.validate_python(fields)
     except ValidationError as err:
         # Where and what kind, and not the input: it may be of a prompt.
         wrong = err.errors(include_input=False, include_url=False)[0]
@@ -199,6 +204,38 @@ def unpack(payload: bytes) -> Record:
         raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None
     except (msgpack.UnpackException, ValueError, RecursionError) as err:
         raise NotARecord(f"no msgpack: {type(err).__name__}") from None
+    if isinstance(record, StepReturned):
+        _check_lanes(record)
+    return record
+
+
+# Any: what msgpack gives, not looked at yet.
+def _check_numbers(name: str, value: Any) -> None:
+    """Refuse numbers that no run has: what reads records counts and packs with them."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                _check_numbers(str(key), part)
+        case tuple():
+            for part in value:
+                _check_numbers(name, part)
+        case bool():
+            return
+        case int():
+            low = 1 if name in _AT_LEAST_ONE else 0
+            high = _WIDE if name in _WIDE_NUMBERS else _NARROW
+            if not low <= value <= high:
+                raise NotARecord(f"{name}: a number out of its range")
+        case _:
+            return
+
+
+def _check_lanes(record: StepReturned) -> None:
+    """Refuse a result that names a lane twice."""
+    ends = [lane_id for lane_id, _ in (*record.drawn, *record.failures)]
+    guessed = [lane_id for lane_id, _ in record.accepted]
+    if len(set(ends)) != len(ends) or len(set(guessed)) != len(guessed):
+        raise NotARecord("step_returned: a lane twice")
 
 
 def _hide(run: _Run) -> _Run:

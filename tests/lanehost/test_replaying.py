@@ -58,3 +58,12 @@ def test_progress_is_told_now_and_then():
         clock.now_s += REPORT_INTERVAL_S / 4
         progress(number)
     assert said == [f"lanehost: {number} steps are equal so far" for number in (4, 8)]
+
+
+def test_what_would_move_a_cursor_is_escaped(tmp_path):
+    path = tmp_path / "run.000001.trail"
+    trail = Trail(write_file(path, [header(), Cut(at_ns=1, reason="\x1b]0;pwn\x07\n")]))
+    replayed = Replayed(num_steps=1, num_tokens=2, end=Cut(at_ns=1, reason="\x1b]0;pwn\x07\n"))
+    text = "".join(tell(replayed, trail, is_whole=True))
+    assert text.isprintable()
+    assert "\\x1b]0;pwn\\x07\\n" in text

@@ -180,6 +180,36 @@ def test_forgetting_a_dead_entry_again_changes_nothing():
     assert repr(cache) == "<PromptCache 0 entries, 0 blocks>"
 
 
+class CountedTokens(tuple):
+    """Token ids that count how often they are cut."""
+
+    __slots__ = ()
+    cuts = 0
+
+    def __getitem__(self, item):
+        CountedTokens.cuts += 1
+        return super().__getitem__(item)
+
+
+def test_keeping_compares_tokens_only_with_entries_that_end_where_the_new_one_passes():
+    """Many prompts that share a long beginning: each keep must not compare them all."""
+    cache, blocks = make_cache(num_blocks=1024)
+    shared = tokens(160)
+    for number in range(20):
+        keep(cache, blocks, (*shared, *tokens(4, first=1000 + 4 * number)))
+    CountedTokens.cuts = 0
+    own = CountedTokens((*shared, *tokens(4, first=5000)))
+    keep(cache, blocks, own)
+    assert CountedTokens.cuts < 60
+
+
+def test_room_that_is_free_is_not_looked_for():
+    cache, blocks = make_cache()
+    keep(cache, blocks, tokens(8))
+    cache._num_evictable = None
+    assert cache.make_room(blocks.num_free)
+
+
 class PromptCacheMachine(RuleBasedStateMachine):
     """Random keeps, borrows, evictions against plain lists."""
 

@@ -27,7 +27,8 @@ from lanehost.recorder.records import (
 from ranks.plan import Chunk, Draw, LaneDraft, StepPlan
 from tests.support.trails import header
 
-NUMBERS = st.integers(0, 2**63 - 1)
+# What every number of a record may be; some may be 0, and times more.
+NUMBERS = st.integers(1, 2**32 - 1)
 PLAIN = {
     int: NUMBERS,
     str: st.text(),
@@ -60,8 +61,16 @@ def strategy(kind):  # noqa: PLR0911 - one for each kind of type
             return st.tuples(*map(strategy, parts))
 
 
+def names_lanes_once(record):
+    if not isinstance(record, StepReturned):
+        return True
+    ends = [lane_id for lane_id, _ in (*record.drawn, *record.failures)]
+    guessed = [lane_id for lane_id, _ in record.accepted]
+    return len(set(ends)) == len(ends) and len(set(guessed)) == len(guessed)
+
+
 def draw_record(data, kind):
-    return data.draw(strategy(kind))
+    return data.draw(strategy(kind).filter(names_lanes_once))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,3 +180,32 @@ def test_what_holds_no_prompt_is_kept_as_it_is():
     note = JobSeated(at_ns=1, job_id="j", lane_id=1, num_cached_tokens=4)
     assert redacted(note) is note
     assert header() == unpack(pack(header()))
+
+
+RETURNED = StepReturned(
+    at_ns=1, step_id=1, epoch=1, drawn=((0, 5),), failures=(), digest=b"d", compute_ns=1
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        dataclasses.replace(RETURNED, epoch=1 << 40),
+        dataclasses.replace(RETURNED, drawn=((0, 1 << 61),)),
+        dataclasses.replace(RETURNED, drawn=((-1, 5),)),
+        dataclasses.replace(RETURNED, drawn=((0, 1), (0, 2))),
+        dataclasses.replace(RETURNED, accepted=((0, (1,)), (0, (2,)))),
+        dataclasses.replace(header(), facts=dataclasses.replace(header().facts, block_size=0)),
+        dataclasses.replace(
+            header(), facts=dataclasses.replace(header().facts, vocab_size=1 << 62)
+        ),
+    ],
+)
+def test_numbers_that_no_run_has_are_refused(record):
+    with pytest.raises(NotARecord):
+        unpack(pack(record))
+
+
+def test_times_and_seeds_may_be_wide():
+    wide = dataclasses.replace(RETURNED, at_ns=(1 << 63), compute_ns=(1 << 63))
+    assert unpack(pack(wide)) == wide
