@@ -217,7 +217,7 @@ class Engine:
             ticket.num_cached_tokens = lane.num_cached_tokens
         self._observer.job_seated(lane.job.job_id, lane.lane_id, lane.num_cached_tokens)
         log.info(
-            "job_resumed" if ticket.num_parks else "job_started",
+            "job_resumed" if ticket.sequence.was_parked else "job_started",
             job_id=lane.job.job_id,
             label=lane.job.label or None,
             lane_id=lane.lane_id,
@@ -231,7 +231,6 @@ class Engine:
         ticket = self._tickets[lane.job.job_id]
         log.info("job_parked", job_id=lane.job.job_id, lane_id=lane.lane_id)
         self._keep(lane)
-        ticket.num_parks += 1
         ticket.sequence.was_parked = True
         self._vacate(lane)
         self._line.rejoin(ticket.sequence)

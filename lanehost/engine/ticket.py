@@ -22,7 +22,6 @@ class Ticket:
     seated_s: float | None = None
     first_token_s: float | None = None
     num_cached_tokens: int = 0
-    num_parks: int = 0
 
     @property
     def job(self) -> Job:
