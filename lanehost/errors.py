@@ -2,6 +2,7 @@
 
 LanehostError
 ├── InvalidRequest         the client changes the request; `field` names what is wrong
+├── Unauthenticated        the client sends a key that the server knows
 ├── DoesNotFit             the request can never fit; `have` and `limit` are the numbers
 ├── Overloaded             the client comes back after `retry_after_s`
 ├── Cancelled              nobody
@@ -10,6 +11,7 @@ LanehostError
 ├── Starting               the model is still loading; the client comes back
 ├── Draining               this server ends; the client goes to another
 ├── ReplyCorrupt           the model gave logits that are not numbers, for this request alone
+├── StepFailed             the ranks could not run this request's step, even alone
 ├── NotBuilt               the client asked for something that this version does not have
 ├── StartupFailed          the operator reads the message; the server does not start
 └── InternalFault          our bug; `record_id` is in the log
@@ -31,6 +33,10 @@ class InvalidRequest(LanehostError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.reason = message
+
+
+class Unauthenticated(LanehostError):
+    """The request came without a key, or with one that nobody has."""
 
 
 class DoesNotFit(LanehostError):
@@ -85,6 +91,10 @@ class Draining(LanehostError):
 
 class ReplyCorrupt(LanehostError):
     """The model gave logits that are not numbers, for this request alone."""
+
+
+class StepFailed(LanehostError):
+    """The ranks could not run a step of this request, even alone; others are not harmed."""
 
 
 class NotBuilt(LanehostError):

@@ -5,7 +5,7 @@ behind the door checks again. The events of a job come in this order: `Accepted`
 `Prefilled` once, `Tokens` any number of times, then `Finished` or `Failed`, once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from lanehost.errors import LanehostError
@@ -72,12 +72,21 @@ class StopParams:
     ignore_eos: bool = False
 
 
+class Priority(Enum):
+    """Who goes first: nobody in the background while somebody waits in the foreground."""
+
+    FOREGROUND = "foreground"
+    BACKGROUND = "background"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What came over the wire, unchecked.
 
-    `timeout_s` is what the client still allows, None when it sets no deadline.
-    `label` is the client's own name for the request, for logs only.
+    `max_tokens` 0 asks for no reply: the prompt is computed and kept in the prompt cache.
+    `key` is the secret that says who asks, None when none was sent. `timeout_s` is what
+    the client still allows, None when it sets no deadline. `label` is the client's own
+    name for the request, for logs only.
     """
 
     prompt: Prompt
@@ -86,6 +95,8 @@ class Request:
     stop: StopParams = StopParams()
     timeout_s: float | None = None
     label: str = ""
+    priority: Priority = Priority.FOREGROUND
+    key: str | None = field(default=None, repr=False)
 
 
 class FinishReason(Enum):
@@ -163,7 +174,9 @@ class Job:
     """A request that the door accepted; nothing of it is checked again.
 
     `arrived_s` and `deadline_s` are on the master's monotonic clock. `scope` is whose
-    prompts may be shared with it.
+    prompts may be shared with it, and whose share of the server it takes. `marks` are
+    the positions in the prompt, rising, at which another request is likely to part from
+    it: where the system prompt ends, where the last turn of a chat began.
     """
 
     job_id: str
@@ -174,6 +187,13 @@ class Job:
     deadline_s: float | None = None
     label: str = ""
     scope: str = ""
+    priority: Priority = Priority.FOREGROUND
+    marks: tuple[int, ...] = ()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether only its prompt is computed, to be kept for others that begin alike."""
+        return self.max_tokens == 0
 
     @property
     def num_tokens(self) -> int:

@@ -82,10 +82,14 @@ class StepPlan:
     on the rank itself. A lane is in `chunks` or `decodes` at most once. A lane in
     `drafts` is in `decodes` too, and nothing of it is in flight: how far it gets is
     known only from the result.
+
+    `follows` is the step that must be the last that has run, 0 for none: so a plan that
+    was written behind a step that failed is not run either.
     """
 
     step_id: int
     epoch: int
+    follows: int = 0
     leaves: tuple[int, ...] = ()
     joins: tuple[LaneJoin, ...] = ()
     grows: tuple[LaneGrow, ...] = ()
@@ -130,12 +134,26 @@ class StepResult:
     compute_ns: int = 0
 
 
+class RefusalKind(Enum):
+    """Why a step was not run.
+
+    MISMATCH: the plan does not fit what this rank holds; the group is out of step.
+    FAILED: it was begun and could not be run; it may be possible to run it in parts.
+    SKIPPED: the step that it follows has not run.
+    """
+
+    MISMATCH = "mismatch"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRefused:
-    """The step was not run: it was refused before any collective of it began."""
+    """The step was not run: no lane has changed, and no rank waits in a collective of it."""
 
     step_id: int
     epoch: int
+    kind: RefusalKind = RefusalKind.MISMATCH
     reason: str
 
 

@@ -2,6 +2,7 @@
 
     error            status  type                   code
     InvalidRequest   400     invalid_request_error  invalid_value
+    Unauthenticated  401     invalid_request_error  invalid_api_key
     NotBuilt         400     invalid_request_error  not_built
     DoesNotFit       400     invalid_request_error  context_length_exceeded
     UnknownModel     404     invalid_request_error  model_not_found
@@ -15,6 +16,7 @@
     Starting         503     server_error           starting             Retry-After
     Draining         503     server_error           draining             Retry-After
     ReplyCorrupt     500     server_error           reply_corrupt
+    StepFailed       500     server_error           step_failed
     InternalFault    500     server_error           internal_fault
     any other        500     server_error           internal_fault       (its trace is in the log)
 
@@ -46,6 +48,8 @@ from lanehost.errors import (
     RankGroupLost,
     ReplyCorrupt,
     Starting,
+    StepFailed,
+    Unauthenticated,
 )
 from lanehost.fault import record_fault
 
@@ -83,6 +87,7 @@ class BodiesTooMany(LanehostError):
 
 _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     InvalidRequest: (400, "invalid_request_error", "invalid_value"),
+    Unauthenticated: (401, "invalid_request_error", "invalid_api_key"),
     NotBuilt: (400, "invalid_request_error", "not_built"),
     DoesNotFit: (400, "invalid_request_error", "context_length_exceeded"),
     UnknownModel: (404, "invalid_request_error", "model_not_found"),
@@ -96,6 +101,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     Starting: (503, "server_error", "starting"),
     Draining: (503, "server_error", "draining"),
     ReplyCorrupt: (500, "server_error", "reply_corrupt"),
+    StepFailed: (500, "server_error", "step_failed"),
     InternalFault: (500, "server_error", "internal_fault"),
 }
 _UNREAD = (BodyTooLarge, BodyTimeout, BodiesTooMany)

@@ -2,6 +2,7 @@
 
     error            code                  metadata of ErrorInfo   other details
     InvalidRequest   INVALID_ARGUMENT      field                   BadRequest.FieldViolation
+    Unauthenticated  UNAUTHENTICATED
     DoesNotFit       OUT_OF_RANGE          have, limit
     Overloaded       RESOURCE_EXHAUSTED                            RetryInfo
     Cancelled        CANCELLED
@@ -10,6 +11,7 @@
     Starting         UNAVAILABLE                                   RetryInfo
     Draining         UNAVAILABLE                                   RetryInfo
     ReplyCorrupt     DATA_LOSS
+    StepFailed       INTERNAL
     NotBuilt         UNIMPLEMENTED         field
     InternalFault    INTERNAL              record_id
     any other        INTERNAL              record_id               (its trace is in the log)
@@ -37,6 +39,8 @@ from lanehost.errors import (
     RankGroupLost,
     ReplyCorrupt,
     Starting,
+    StepFailed,
+    Unauthenticated,
 )
 from lanehost.fault import record_fault
 
@@ -45,6 +49,7 @@ DOMAIN = "lanehost"
 MAX_MESSAGE_CHARS = 500
 _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     InvalidRequest: (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"),
+    Unauthenticated: (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     DoesNotFit: (grpc.StatusCode.OUT_OF_RANGE, "DOES_NOT_FIT"),
     Overloaded: (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
     Cancelled: (grpc.StatusCode.CANCELLED, "CANCELLED"),
@@ -53,6 +58,7 @@ _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     Starting: (grpc.StatusCode.UNAVAILABLE, "STARTING"),
     Draining: (grpc.StatusCode.UNAVAILABLE, "DRAINING"),
     ReplyCorrupt: (grpc.StatusCode.DATA_LOSS, "REPLY_CORRUPT"),
+    StepFailed: (grpc.StatusCode.INTERNAL, "STEP_FAILED"),
     NotBuilt: (grpc.StatusCode.UNIMPLEMENTED, "NOT_BUILT"),
     InternalFault: (grpc.StatusCode.INTERNAL, "INTERNAL_FAULT"),
 }

@@ -16,6 +16,8 @@ from lanehost.errors import (
     ReplyCorrupt,
     Starting,
     StartupFailed,
+    StepFailed,
+    Unauthenticated,
 )
 from lanehost.http.errors import (
     BodiesTooMany,
@@ -42,6 +44,8 @@ ROWS = [
     (Starting("loading"), 503, "starting"),
     (Draining("ending"), 503, "draining"),
     (ReplyCorrupt("NaN"), 500, "reply_corrupt"),
+    (Unauthenticated("no key"), 401, "invalid_api_key"),
+    (StepFailed("no memory"), 500, "step_failed"),
     (InternalFault("r1"), 500, "internal_fault"),
 ]
 

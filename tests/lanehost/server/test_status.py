@@ -17,6 +17,8 @@ from lanehost.errors import (
     ReplyCorrupt,
     Starting,
     StartupFailed,
+    StepFailed,
+    Unauthenticated,
 )
 from lanehost.server.status import MAX_MESSAGE_CHARS, to_status
 
@@ -32,6 +34,8 @@ ROWS = [
     (Draining("ending"), "UNAVAILABLE", {}),
     (ReplyCorrupt("NaN"), "DATA_LOSS", {}),
     (NotBuilt("tools", "not built"), "UNIMPLEMENTED", {"field": "tools"}),
+    (Unauthenticated("no key"), "UNAUTHENTICATED", {}),
+    (StepFailed("no memory"), "INTERNAL", {}),
     (InternalFault("r1"), "INTERNAL", {"record_id": "r1"}),
 ]
 
