@@ -47,7 +47,7 @@ from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished
 from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
-from lanehost.lanes.scheduler import plan_step
+from lanehost.lanes.scheduler import StepFrame, plan_step
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import EngineSettings
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -200,12 +200,13 @@ class Engine:
         while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
             while (newest := grow_lanes(self._lanes, self._blocks, self._cache)) is not None:
                 self._park(newest)
-            plan = plan_step(
-                self._lanes,
+            frame = StepFrame(
                 step_id=self._last_step_id + 1,
+                follows=self._last_step_id,
                 epoch=self._facts.epoch,
                 max_step_tokens=self._facts.max_step_tokens,
             )
+            plan = plan_step(self._lanes, frame)
             if plan is None:
                 break
             self._submit(plan)

@@ -7,6 +7,7 @@ the order in which their jobs were seated, so none waits for a later one.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
@@ -14,12 +15,23 @@ from lanehost.settings import CHEAP_ROWS
 from ranks.plan import Chunk, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
 
 
-def plan_step(
-    lanes: LaneTable, *, step_id: int, epoch: int, max_step_tokens: int
-) -> StepPlan | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFrame:
+    """What a plan must say and keep to, whatever the lanes hold.
+
+    `follows` is the step that will be the last to have run before this one, 0 for none.
+    """
+
+    step_id: int
+    follows: int
+    epoch: int
+    max_step_tokens: int
+
+
+def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
     """Plan one step, or return None when there is nothing to run and nothing to tell."""
     decoding = [lane for lane in lanes if lane.can_decode]
-    budget = max_step_tokens - len(decoding)
+    budget = frame.max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
     chunks = _chunks(lanes, budget=budget)
     drafts = _drafts(decoding, budget=budget - sum(len(chunk.token_ids) for chunk in chunks))
@@ -30,8 +42,9 @@ def plan_step(
     guesses = {draft.lane_id: draft.token_ids for draft in drafts}
     rows += [_rows(lane, guesses.get(lane.lane_id)) for lane in decoding]
     return StepPlan(
-        step_id=step_id,
-        epoch=epoch,
+        step_id=frame.step_id,
+        epoch=frame.epoch,
+        follows=frame.follows,
         leaves=lanes.pending_leaves,
         joins=tuple(
             LaneJoin(
@@ -50,7 +63,7 @@ def plan_step(
         chunks=tuple(chunks),
         decodes=tuple(lane.lane_id for lane in decoding),
         drafts=tuple(drafts),
-        digest=rows_digest(step_id, epoch, rows),
+        digest=rows_digest(frame.step_id, frame.epoch, rows),
     )
 
 

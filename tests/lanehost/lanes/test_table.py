@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lanehost.lanes.lane import IllegalLaneEvent, LaneEvent, LaneState
-from lanehost.lanes.scheduler import plan_step
+from lanehost.lanes.scheduler import StepFrame, plan_step
 from lanehost.lanes.table import LaneTable
 from tests.support.jobs import make_sequence
 
@@ -11,7 +11,8 @@ BUDGET = 8
 
 
 def plan(lanes, step_id=1):
-    return plan_step(lanes, step_id=step_id, epoch=1, max_step_tokens=BUDGET)
+    frame = StepFrame(step_id=step_id, follows=step_id - 1, epoch=1, max_step_tokens=BUDGET)
+    return plan_step(lanes, frame)
 
 
 def test_the_free_lane_with_the_lowest_number_is_seated():
