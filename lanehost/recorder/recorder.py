@@ -75,6 +75,21 @@ class Recorder:
             )
         )
 
+    def job_parked(self, job_id: str) -> None:
+        """Take no note: the next plan has the lane leave, and a seating follows."""
+
+    def job_yielded(self, job_id: str) -> None:
+        """Take no note: the next plan has the lane leave, and a seating follows."""
+
+    def step_planned(self, plan: StepPlan) -> None:
+        """Take no note: `step_submitted` does, nearer to the ranks."""
+
+    def step_ended(self, plan: StepPlan, outcome: StepResult | StepRefused) -> None:
+        """Take no note: `step_returned` does, nearer to the ranks."""
+
+    def lane_alone(self, lane_id: int) -> None:
+        """Take no note: it shows in the plans."""
+
     def step_submitted(self, plan: StepPlan) -> None:
         """Note a plan that went to the ranks."""
         self._note(lambda at_ns: (StepSubmitted(at_ns=at_ns, plan=plan), plan.num_tokens))

@@ -10,8 +10,8 @@ from tests.support.fake_ranks import fake_facts
 from tests.support.jobs import make_job, read_all, token_ids
 
 
-class Notes:
-    """Remembers what it was told."""
+class Notes(NoObserver):
+    """Remembers what it was told of jobs."""
 
     def __init__(self):
         self.told = []
