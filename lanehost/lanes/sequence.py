@@ -6,7 +6,7 @@ here, in any lane, with the tokens that it would have drawn there.
 
 from dataclasses import dataclass, field
 
-from lanehost.job import Job
+from lanehost.job import Job, Priority
 
 
 @dataclass(slots=True, eq=False)
@@ -16,12 +16,18 @@ class Sequence:
     job: Job
     generated_ids: list[int] = field(default_factory=list[int])
     was_parked: bool = False
+    is_promoted: bool = False
 
     def __repr__(self) -> str:
         return (
             f"<Sequence {self.job.job_id} {len(self.job.prompt_ids)} prompt, "
             f"{len(self.generated_ids)} generated>"
         )
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it gives way to jobs in the foreground; not once it has waited its most."""
+        return self.job.priority is Priority.BACKGROUND and not self.is_promoted
 
     @property
     def token_ids(self) -> tuple[int, ...]:
