@@ -161,6 +161,7 @@ def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> Grou
         dtype=leader.dtype,
         device=leader.device,
         collective=leader.collective,
+        kv_bytes_per_block=leader.kv_bytes_per_block,
     )
 
 

@@ -27,7 +27,11 @@ class LoadState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """Facts that hold for one epoch; each is the same on every rank, or the smallest of them."""
+    """Facts that hold for one epoch; each is the same on every rank, or the smallest of them.
+
+    `kv_bytes_per_block` is what a KV block takes on rank 0; 0 where it was not told, as in
+    trails of earlier versions.
+    """
 
     epoch: int
     world_size: int
@@ -42,6 +46,7 @@ class GroupFacts:
     dtype: str
     device: str
     collective: str
+    kv_bytes_per_block: int = 0
 
     @property
     def kv_tokens(self) -> int:

@@ -157,3 +157,4 @@ def test_the_facts_are_what_all_agreed_on():
     facts = group_facts(group_settings(), loaded(), form)
     assert (facts.world_size, facts.num_blocks, facts.kv_tokens) == (2, 7, 112)
     assert (facts.vocab_size, facts.collective) == (100, "gloo")
+    assert facts.kv_bytes_per_block == loaded().kv_bytes_per_block
