@@ -6,11 +6,16 @@ step begins with its plan, and it may never end: when the ranks are lost, so are
 steps in flight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import structlog
+
+from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Job
 from ranks.plan import StepPlan, StepRefused, StepResult
+
+log = structlog.get_logger()
 
 
 class EngineObserver(Protocol):
@@ -82,3 +87,69 @@ class NoObserver:
 
     def lane_alone(self, lane_id: int) -> None:
         """Take no note."""
+
+
+class Observers:
+    """Implements `EngineObserver`: tells several, in order.
+
+    A fault of one harms no reply and no other: it is logged, and that one is told nothing
+    more, since what it was told does not hang together any longer.
+    """
+
+    def __init__(self, *observers: EngineObserver) -> None:
+        """Tell these."""
+        self._observers = observers
+        self._num_failed = 0
+
+    def __repr__(self) -> str:
+        return f"<Observers {self._observers!r} failed={self._num_failed}>"
+
+    @property
+    def num_failed(self) -> int:
+        """Observers that failed and are told nothing more."""
+        return self._num_failed
+
+    def job_arrived(self, job: Job) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_arrived(job))
+
+    def job_seated(self, job_id: str, lane_id: int, num_cached_tokens: int) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_seated(job_id, lane_id, num_cached_tokens))
+
+    def job_parked(self, job_id: str) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_parked(job_id))
+
+    def job_yielded(self, job_id: str) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_yielded(job_id))
+
+    def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_ended(job_id, event, token_ids))
+
+    def step_planned(self, plan: StepPlan) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.step_planned(plan))
+
+    def step_ended(self, plan: StepPlan, outcome: StepResult | StepRefused) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.step_ended(plan, outcome))
+
+    def lane_alone(self, lane_id: int) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.lane_alone(lane_id))
+
+    def _tell(self, tell: Callable[[EngineObserver], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as bug:  # noqa: BLE001 - the border to who looks on: no reply is harmed
+                self._drop(observer, bug)
+
+    def _drop(self, observer: EngineObserver, bug: Exception) -> None:
+        self._observers = tuple(one for one in self._observers if one is not observer)
+        self._num_failed += 1
+        record_id = record_fault(bug).record_id
+        log.error("observer_failed", observer=type(observer).__name__, record_id=record_id)
