@@ -3,6 +3,7 @@
 RankError
 ├── BadCheckpoint      the model's files cannot be used; the message names the file and the field
 ├── StepMismatch       a plan does not fit this rank's state; the step is refused, nothing was run
+├── StepSkipped        a plan follows a step that has not run; the step is refused, nothing was run
 ├── OutOfRoom          the KV pool that the master asked for does not fit
 ├── BadDevice          the device or the number of ranks cannot be had on this machine
 ├── BadMessage         bytes on the wire that are no message of ours; the message names the field
@@ -21,6 +22,10 @@ class BadCheckpoint(RankError):
 
 class StepMismatch(RankError):
     """A plan does not fit this rank's state; nothing of it was run."""
+
+
+class StepSkipped(RankError):
+    """A plan was written behind a step that has not run; nothing of it was run."""
 
 
 class OutOfRoom(RankError):

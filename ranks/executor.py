@@ -1,27 +1,51 @@
 """Run one plan on this rank: check, forward, draw on the leader, tell the followers.
 
 Laws: everything is checked before the first collective of the step; a refused step
-spends its id and changes nothing else. The leader draws, and its ids reach the followers inside the
-step, so that every rank feeds the same tokens in the next one, and says so by digest.
-A row whose logits are not numbers fails alone: its lane goes on with token 0 until the
-master has taken it out, so that a plan already in flight still fits.
+spends its id and changes nothing else. The leader draws, and its ids reach the followers
+inside the step, so that every rank feeds the same tokens in the next one, and says so by
+digest. A row whose logits are not numbers fails alone: its lane goes on with token 0 until
+the master has taken it out, so that a plan already in flight still fits.
+
+A step that cannot be computed, for want of memory or because of somebody's rows, is
+refused whole, and the rank lives on (ADR 11): no lane has changed, and the KV that it has
+written lies only in blocks of its own lanes, behind the `num_tokens` of each. Nobody reads
+it there before it is written again, so the same rows in other steps give the same bits.
+This holds until the first collective of the step has begun among several ranks: from then
+on fellows may be within one, and what raises ends the rank.
 """
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+import structlog
 import torch
 
-from ranks.errors import StepMismatch
+from ranks.errors import StepMismatch, StepSkipped
 from ranks.kv_store import KvStore
 from ranks.lane_table import CheckedStep, LaneTable, Limits, Rows
 from ranks.models.registry import CausalLM
-from ranks.plan import LaneFault, StepPlan, StepRefused, StepResult, result_digest
+from ranks.plan import (
+    LaneFault,
+    RefusalKind,
+    StepPlan,
+    StepRefused,
+    StepResult,
+    result_digest,
+)
 from ranks.sampler import draw_tokens
 from ranks.shards import Collective
 from ranks.step_inputs import LaneRows, build_inputs
 
+log = structlog.get_logger()
+
+# What a step may raise that leaves the rank as it was, by device. On a CPU torch has no
+# class of its own for want of memory. On CUDA all else may have broken the device.
+_SURVIVABLE: dict[str, tuple[type[Exception], ...]] = {
+    "cpu": (RuntimeError, MemoryError),
+    "cuda": (torch.OutOfMemoryError,),
+}
 # What is broadcast instead of a token id for a row that is not finite.
 _NOT_FINITE = -1
 _STAND_IN = 0
@@ -41,6 +65,30 @@ class _Outcome:
         return {**self.drawn, **dict.fromkeys(self.failures, _STAND_IN)}
 
 
+class CountedCollective:
+    """A collective that counts how many have begun; implements `Collective`."""
+
+    def __init__(self, inner: Collective) -> None:
+        """Begin with none."""
+        self._inner = inner
+        self.num_begun = 0
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum over all ranks."""
+        self.num_begun += 1
+        return self._inner.all_reduce(tensor)
+
+    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Join the last dimension over ranks on the leader."""
+        self.num_begun += 1
+        return self._inner.gather_columns(tensor)
+
+    def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the leader's ids on every rank."""
+        self.num_begun += 1
+        return self._inner.broadcast_ids(ids)
+
+
 class Executor:
     """Owns the lanes and the KV store of this rank; runs one step at a time."""
 
@@ -50,25 +98,44 @@ class Executor:
         model: CausalLM,
         kv: KvStore,
         collective: Collective,
+        world_size: int,
         limits: Limits,
         clock_ns: Callable[[], int],
     ) -> None:
-        """Start with every lane free; `clock_ns` is a monotonic clock in nanoseconds."""
+        """Start with every lane free.
+
+        Args:
+            model: This rank's part.
+            kv: Its KV store.
+            collective: How it speaks with the others.
+            world_size: How many ranks there are, this one included.
+            limits: What plans are checked against.
+            clock_ns: A monotonic clock in nanoseconds.
+        """
         self._model = model
         self._kv = kv
-        self._collective = collective
+        self._collective = CountedCollective(collective)
+        self._has_fellows = world_size > 1
         self._limits = limits
         self._clock_ns = clock_ns
         self._lanes = LaneTable(limits)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run a plan, or refuse it: then no lane and no KV has changed."""
+        """Run a plan, or refuse it whole: then no lane has changed."""
         started_ns = self._clock_ns()
         try:
             step = self._lanes.check(plan)
         except StepMismatch as err:
-            return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason=str(err))
-        outcome = self._compute(step)
+            return _refused(plan, RefusalKind.MISMATCH, str(err))
+        except StepSkipped as err:
+            return _refused(plan, RefusalKind.SKIPPED, str(err))
+        self._collective.num_begun = 0
+        try:
+            outcome = self._compute(step)
+        except _SURVIVABLE[self._model.device.type] as err:
+            if self._has_fellows and self._collective.num_begun:
+                raise
+            return self._fail(plan, err)
         self._lanes.commit(step, outcome.fed_next, outcome.accepted)
         fed = [token_id for rows in step.rows for token_id in rows.token_ids]
         return StepResult(
@@ -80,6 +147,21 @@ class Executor:
             digest=result_digest(plan.digest, fed, outcome.drawn),
             compute_ns=self._clock_ns() - started_ns,
         )
+
+    def _fail(self, plan: StepPlan, error: Exception) -> StepRefused:
+        """Refuse a step that raised, once the device has done what was asked of it before."""
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)
+        name = type(error).__name__
+        # Not the message: foreign code may quote what it was given.
+        log.error(
+            "step_failed",
+            step_id=plan.step_id,
+            num_tokens=plan.num_tokens,
+            error=name,
+            trace="".join(traceback.format_tb(error.__traceback__)),
+        )
+        return _refused(plan, RefusalKind.FAILED, f"{name} while it was computed")
 
     @torch.inference_mode()
     def _compute(self, step: CheckedStep) -> _Outcome:
@@ -107,6 +189,10 @@ class Executor:
             logits, draws, [position for rows in drawing for position in rows.draw_positions]
         )
         return ids.masked_fill(torch.tensor(not_finite, device=ids.device), _NOT_FINITE)
+
+
+def _refused(plan: StepPlan, kind: RefusalKind, reason: str) -> StepRefused:
+    return StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason=reason)
 
 
 def _read_outcome(ids: dict[Rows, list[int]]) -> _Outcome:

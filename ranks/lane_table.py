@@ -1,8 +1,9 @@
 """The lanes of a rank, and how one plan changes them; pure.
 
 Laws: a plan is checked as a whole before anything of it is run, so that no collective
-begins that a fellow rank would refuse; a refused plan changes nothing; what two ranks
-hold after the same plans is the same.
+begins that a fellow rank would refuse; a plan runs only behind the very step that it
+follows; a refused plan changes nothing; what two ranks hold after the same plans is the
+same.
 
 A lane's state is immutable: a plan makes new states beside the old ones, and the
 executor takes them over when the step has been run.
@@ -10,7 +11,7 @@ executor takes them over when the step has been run.
 
 from dataclasses import dataclass, replace
 
-from ranks.errors import StepMismatch
+from ranks.errors import StepMismatch, StepSkipped
 from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
 
 
@@ -90,7 +91,9 @@ class LaneTable:
         """Start with every lane free."""
         self._limits = limits
         self._lanes: dict[int, Lane] = {}
+        # The last step that came here, and the last of them that has run.
         self._last_step_id = 0
+        self._last_run_id = 0
 
     @property
     def lanes(self) -> dict[int, Lane]:
@@ -100,17 +103,20 @@ class LaneTable:
     def check(self, plan: StepPlan) -> CheckedStep:
         """Check a plan as a whole; changes nothing but the last step id.
 
-        The id of a refused step is spent: the next plan carries the next id. An id out
-        of order spends nothing.
+        The id of a refused step is spent: the next plan carries a higher one. Ids may be
+        passed over, since what a plan follows proves that none is missing. An id out of
+        order spends nothing.
 
         Raises:
             StepMismatch: The plan does not fit; the message names what and both values.
+            StepSkipped: The plan may fit, but the step that it follows has not run.
         """
         if plan.epoch != self._limits.epoch:
             raise StepMismatch(f"epoch is {plan.epoch}, this rank is in {self._limits.epoch}")
-        if plan.step_id != self._last_step_id + 1:
+        if plan.step_id <= self._last_step_id:
             raise StepMismatch(f"step is {plan.step_id}, the last was {self._last_step_id}")
-        self._last_step_id = plan.step_id
+        last_step_id, self._last_step_id = self._last_step_id, plan.step_id
+        self._check_follows(plan, last_step_id)
         staged = _StagedStep(self._limits, dict(self._lanes))
         staged.move_lanes(plan)
         drafts = _drafts_by_lane(plan)
@@ -143,6 +149,19 @@ class LaneTable:
                 lane = step.lanes[rows.lane_id]
                 step.lanes[rows.lane_id] = replace(lane, num_tokens=num_tokens)
         self._lanes = step.lanes
+        self._last_run_id = step.plan.step_id
+
+    def _check_follows(self, plan: StepPlan, last_step_id: int) -> None:
+        if plan.follows == self._last_run_id:
+            return
+        if self._last_run_id < plan.follows <= last_step_id:
+            raise StepSkipped(
+                f"it follows step {plan.follows}, which has not run; "
+                f"the last that has is {self._last_run_id}"
+            )
+        raise StepMismatch(
+            f"it follows step {plan.follows}, the last that has run is {self._last_run_id}"
+        )
 
     def _check_whole(self, plan: StepPlan, rows: tuple[Rows, ...]) -> None:
         if plan.num_tokens > self._limits.max_step_tokens:

@@ -1,8 +1,9 @@
 """The words that master and ranks share: what a step will do, and what it gave.
 
 Laws: a plan holds everything that two ranks could see differently, so no rank
-decides anything. Step ids rise by one within an epoch, from 1. A rank that
-applies plans blindly, from an empty state, ends in the same state as its fellows.
+decides anything. Step ids rise within an epoch, from 1, and each plan names the step
+that it follows: so none can be missing, and none runs behind one that failed. A rank
+that applies plans blindly, from an empty state, ends in the same state as its fellows.
 
 This module knows no protobuf, no torch and no clock.
 """

@@ -46,7 +46,7 @@ class Worker(Protocol):
         ...
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run one plan, or refuse it and run nothing of it."""
+        """Run one plan, or refuse it whole."""
         ...
 
     def close(self) -> None:

@@ -113,12 +113,13 @@ class ModelWorker:
             model=model,
             kv=kv,
             collective=self._group,
+            world_size=self._settings.world_size,
             limits=_limits(order, model),
             clock_ns=time.perf_counter_ns,
         )
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run one plan, or refuse it and run nothing of it."""
+        """Run one plan, or refuse it whole."""
         if self._executor is None:
             raise RankError("a plan came before Form")
         return self._executor.run(plan)

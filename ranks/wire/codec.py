@@ -6,7 +6,7 @@ never become half a message.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from google.protobuf.message import DecodeError
 
@@ -18,6 +18,7 @@ from ranks.plan import (
     LaneFault,
     LaneGrow,
     LaneJoin,
+    RefusalKind,
     StepPlan,
     StepRefused,
     StepResult,
@@ -40,8 +41,15 @@ DIGEST_BYTES = 16
 # A top_p below it would become 0 in the 32 bits of the wire, which is no top_p.
 _LEAST_TOP_P = 2.0**-149
 
+_Word = TypeVar("_Word")
 _FAULT_TO_PB = {LaneFault.NAN: pb.LANE_FAULT_NAN}
 _PB_TO_FAULT: dict[int, LaneFault] = {int(pb.LANE_FAULT_NAN): LaneFault.NAN}
+_KIND_TO_PB = {
+    RefusalKind.MISMATCH: pb.REFUSAL_KIND_MISMATCH,
+    RefusalKind.FAILED: pb.REFUSAL_KIND_FAILED,
+    RefusalKind.SKIPPED: pb.REFUSAL_KIND_SKIPPED,
+}
+_PB_TO_KIND: dict[int, RefusalKind] = {int(number): kind for kind, number in _KIND_TO_PB.items()}
 
 
 def encode_rank_message(message: RankMessage) -> bytes:
@@ -54,11 +62,7 @@ def encode_rank_message(message: RankMessage) -> bytes:
         case StepResult():
             request = pb.ConnectRequest(result=_result_to_pb(message))
         case StepRefused():
-            request = pb.ConnectRequest(
-                refused=pb.StepRefused(
-                    step_id=message.step_id, epoch=message.epoch, reason=message.reason
-                )
-            )
+            request = pb.ConnectRequest(refused=_refused_to_pb(message))
         case LoadProgress():
             request = pb.ConnectRequest(load_progress=_same_fields(pb.LoadProgress, message))
         case Hello():
@@ -140,6 +144,7 @@ def _plan_to_pb(plan: StepPlan) -> pb.StepPlan:
     return pb.StepPlan(
         step_id=plan.step_id,
         epoch=plan.epoch,
+        follows=plan.follows,
         leaves=plan.leaves,
         joins=[
             pb.LaneJoin(
@@ -171,6 +176,7 @@ def _plan_from_pb(plan: pb.StepPlan) -> StepPlan:
     return StepPlan(
         step_id=_positive("plan.step_id", plan.step_id),
         epoch=_positive("plan.epoch", plan.epoch),
+        follows=plan.follows,
         leaves=tuple(plan.leaves),
         joins=tuple(
             LaneJoin(
@@ -255,10 +261,22 @@ def _result_from_pb(result: pb.StepResult) -> StepResult:
         step_id=_positive("result.step_id", result.step_id),
         epoch=_positive("result.epoch", result.epoch),
         drawn={drawn.lane_id: drawn.token_id for drawn in result.drawn},
-        failures={failure.lane_id: _fault(failure.fault) for failure in result.failures},
+        failures={
+            failure.lane_id: _known("failure.fault", failure.fault, _PB_TO_FAULT)
+            for failure in result.failures
+        },
         accepted={part.lane_id: tuple(part.token_ids) for part in result.accepted},
         digest=_digest("result.digest", result.digest),
         compute_ns=result.compute_ns,
+    )
+
+
+def _refused_to_pb(refused: StepRefused) -> pb.StepRefused:
+    return pb.StepRefused(
+        step_id=refused.step_id,
+        epoch=refused.epoch,
+        kind=_KIND_TO_PB[refused.kind],
+        reason=refused.reason,
     )
 
 
@@ -266,6 +284,7 @@ def _refused_from_pb(refused: pb.StepRefused) -> StepRefused:
     return StepRefused(
         step_id=_positive("refused.step_id", refused.step_id),
         epoch=_positive("refused.epoch", refused.epoch),
+        kind=_known("refused.kind", refused.kind, _PB_TO_KIND),
         reason=refused.reason,
     )
 
@@ -369,8 +388,8 @@ def _distinct(field: str, lane_ids: Iterable[int]) -> None:
         seen.add(lane_id)
 
 
-def _fault(number: int) -> LaneFault:
-    fault = _PB_TO_FAULT.get(number)
-    if fault is None:
-        raise BadMessage(f"failure.fault is {number}, known are {sorted(_PB_TO_FAULT)}")
-    return fault
+def _known(field: str, number: int, known: dict[int, _Word]) -> _Word:
+    word = known.get(number)
+    if word is None:
+        raise BadMessage(f"{field} is {number}, known are {sorted(known)}")
+    return word

@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ranks/wire/rank.proto\x12\x10lanehost.rank.v1\"\xe0\x02\n\x0e\x43onnectRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.lanehost.rank.v1.HelloH\x00\x12\x37\n\rload_progress\x18\x02 \x01(\x0b\x32\x1e.lanehost.rank.v1.LoadProgressH\x00\x12*\n\x06loaded\x18\x03 \x01(\x0b\x32\x18.lanehost.rank.v1.LoadedH\x00\x12(\n\x05ready\x18\x04 \x01(\x0b\x32\x17.lanehost.rank.v1.ReadyH\x00\x12.\n\x06result\x18\x05 \x01(\x0b\x32\x1c.lanehost.rank.v1.StepResultH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lanehost.rank.v1.StepRefusedH\x00\x12(\n\x05\x66\x61tal\x18\x07 \x01(\x0b\x32\x17.lanehost.rank.v1.FatalH\x00\x42\t\n\x07message\"\xc8\x01\n\x0f\x43onnectResponse\x12&\n\x04load\x18\x01 \x01(\x0b\x32\x16.lanehost.rank.v1.LoadH\x00\x12&\n\x04\x66orm\x18\x02 \x01(\x0b\x32\x16.lanehost.rank.v1.FormH\x00\x12*\n\x04plan\x18\x03 \x01(\x0b\x32\x1a.lanehost.rank.v1.StepPlanH\x00\x12.\n\x08shutdown\x18\x04 \x01(\x0b\x32\x1a.lanehost.rank.v1.ShutdownH\x00\x42\t\n\x07message\"T\n\x05Hello\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\r\n\x05\x62uild\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\"\xa3\x01\n\x04Load\x12\x12\n\nmodel_path\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x18\n\x0bnum_threads\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x06 \x01(\r\x12\x11\n\tnum_lanes\x18\x07 \x01(\rB\x0e\n\x0c_num_threads\"7\n\x0cLoadProgress\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"\x8a\x02\n\x06Loaded\x12\x16\n\x0eweights_digest\x18\x01 \x01(\t\x12\x15\n\rconfig_digest\x18\x02 \x01(\t\x12\x10\n\x08geometry\x18\x03 \x01(\t\x12\x12\n\nvocab_size\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x1a\n\x12kv_bytes_per_block\x18\x06 \x01(\x04\x12\x12\n\nfree_bytes\x18\x07 \x01(\x04\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\t \x01(\t\x12\x12\n\ncollective\x18\n \x01(\t\x12\x12\n\nstep_bytes\x18\x0b \x01(\x04\x12\x1c\n\x14step_bytes_per_block\x18\x0c \x01(\x04\"\x87\x01\n\x04\x46orm\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x11\n\tnum_lanes\x18\x04 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x05 \x01(\r\x12\x1c\n\x14\x63ollective_timeout_s\x18\x06 \x01(\x01\"\x16\n\x05Ready\x12\r\n\x05\x65poch\x18\x01 \x01(\r\"V\n\x04\x44raw\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"\\\n\x08LaneJoin\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12$\n\x04\x64raw\x18\x02 \x01(\x0b\x32\x16.lanehost.rank.v1.Draw\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\r\".\n\x08LaneGrow\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\"I\n\x05\x43hunk\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\r\n\x05\x64raws\x18\x04 \x01(\x08\"/\n\tLaneDraft\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\x87\x02\n\x08StepPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06leaves\x18\x03 \x03(\r\x12)\n\x05joins\x18\x04 \x03(\x0b\x32\x1a.lanehost.rank.v1.LaneJoin\x12)\n\x05grows\x18\x05 \x03(\x0b\x32\x1a.lanehost.rank.v1.LaneGrow\x12\'\n\x06\x63hunks\x18\x06 \x03(\x0b\x32\x17.lanehost.rank.v1.Chunk\x12\x0f\n\x07\x64\x65\x63odes\x18\x07 \x03(\r\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12+\n\x06\x64rafts\x18\t \x03(\x0b\x32\x1b.lanehost.rank.v1.LaneDraft\"*\n\x05\x44rawn\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\"3\n\rDraftAccepted\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"J\n\x0bLaneFailure\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12*\n\x05\x66\x61ult\x18\x02 \x01(\x0e\x32\x1b.lanehost.rank.v1.LaneFault\"\xdc\x01\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12&\n\x05\x64rawn\x18\x03 \x03(\x0b\x32\x17.lanehost.rank.v1.Drawn\x12/\n\x08\x66\x61ilures\x18\x04 \x03(\x0b\x32\x1d.lanehost.rank.v1.LaneFailure\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12\x12\n\ncompute_ns\x18\x06 \x01(\x04\x12\x31\n\x08\x61\x63\x63\x65pted\x18\x07 \x03(\x0b\x32\x1f.lanehost.rank.v1.DraftAccepted\"=\n\x0bStepRefused\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x18\n\x05\x46\x61tal\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x1a\n\x08Shutdown\x12\x0e\n\x06reason\x18\x01 \x01(\t\"-\n\x0fStoreSetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x12\n\x10StoreSetResponse\"1\n\x0fStoreGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"!\n\x10StoreGetResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\".\n\x0fStoreAddRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x03\"!\n\x10StoreAddResponse\x12\r\n\x05value\x18\x01 \x01(\x03\"H\n\x16StoreCompareSetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08\x65xpected\x18\x02 \x01(\x0c\x12\x0f\n\x07\x64\x65sired\x18\x03 \x01(\x0c\"(\n\x17StoreCompareSetResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\"!\n\x11StoreCheckRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\"%\n\x12StoreCheckResponse\x12\x0f\n\x07present\x18\x01 \x01(\x08\"!\n\x12StoreDeleteRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"&\n\x13StoreDeleteResponse\x12\x0f\n\x07removed\x18\x01 \x01(\x08*;\n\tLaneFault\x12\x1a\n\x16LANE_FAULT_UNSPECIFIED\x10\x00\x12\x12\n\x0eLANE_FAULT_NAN\x10\x01\x32\xf7\x04\n\x0bRankService\x12R\n\x07\x43onnect\x12 .lanehost.rank.v1.ConnectRequest\x1a!.lanehost.rank.v1.ConnectResponse(\x01\x30\x01\x12Q\n\x08StoreSet\x12!.lanehost.rank.v1.StoreSetRequest\x1a\".lanehost.rank.v1.StoreSetResponse\x12Q\n\x08StoreGet\x12!.lanehost.rank.v1.StoreGetRequest\x1a\".lanehost.rank.v1.StoreGetResponse\x12Q\n\x08StoreAdd\x12!.lanehost.rank.v1.StoreAddRequest\x1a\".lanehost.rank.v1.StoreAddResponse\x12\x66\n\x0fStoreCompareSet\x12(.lanehost.rank.v1.StoreCompareSetRequest\x1a).lanehost.rank.v1.StoreCompareSetResponse\x12W\n\nStoreCheck\x12#.lanehost.rank.v1.StoreCheckRequest\x1a$.lanehost.rank.v1.StoreCheckResponse\x12Z\n\x0bStoreDelete\x12$.lanehost.rank.v1.StoreDeleteRequest\x1a%.lanehost.rank.v1.StoreDeleteResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ranks/wire/rank.proto\x12\x10lanehost.rank.v1\"\xe0\x02\n\x0e\x43onnectRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.lanehost.rank.v1.HelloH\x00\x12\x37\n\rload_progress\x18\x02 \x01(\x0b\x32\x1e.lanehost.rank.v1.LoadProgressH\x00\x12*\n\x06loaded\x18\x03 \x01(\x0b\x32\x18.lanehost.rank.v1.LoadedH\x00\x12(\n\x05ready\x18\x04 \x01(\x0b\x32\x17.lanehost.rank.v1.ReadyH\x00\x12.\n\x06result\x18\x05 \x01(\x0b\x32\x1c.lanehost.rank.v1.StepResultH\x00\x12\x30\n\x07refused\x18\x06 \x01(\x0b\x32\x1d.lanehost.rank.v1.StepRefusedH\x00\x12(\n\x05\x66\x61tal\x18\x07 \x01(\x0b\x32\x17.lanehost.rank.v1.FatalH\x00\x42\t\n\x07message\"\xc8\x01\n\x0f\x43onnectResponse\x12&\n\x04load\x18\x01 \x01(\x0b\x32\x16.lanehost.rank.v1.LoadH\x00\x12&\n\x04\x66orm\x18\x02 \x01(\x0b\x32\x16.lanehost.rank.v1.FormH\x00\x12*\n\x04plan\x18\x03 \x01(\x0b\x32\x1a.lanehost.rank.v1.StepPlanH\x00\x12.\n\x08shutdown\x18\x04 \x01(\x0b\x32\x1a.lanehost.rank.v1.ShutdownH\x00\x42\t\n\x07message\"T\n\x05Hello\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\r\n\x05\x62uild\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\"\xa3\x01\n\x04Load\x12\x12\n\nmodel_path\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x18\n\x0bnum_threads\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x06 \x01(\r\x12\x11\n\tnum_lanes\x18\x07 \x01(\rB\x0e\n\x0c_num_threads\"7\n\x0cLoadProgress\x12\x12\n\ndone_bytes\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\"\x8a\x02\n\x06Loaded\x12\x16\n\x0eweights_digest\x18\x01 \x01(\t\x12\x15\n\rconfig_digest\x18\x02 \x01(\t\x12\x10\n\x08geometry\x18\x03 \x01(\t\x12\x12\n\nvocab_size\x18\x04 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\x05 \x01(\r\x12\x1a\n\x12kv_bytes_per_block\x18\x06 \x01(\x04\x12\x12\n\nfree_bytes\x18\x07 \x01(\x04\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\t \x01(\t\x12\x12\n\ncollective\x18\n \x01(\t\x12\x12\n\nstep_bytes\x18\x0b \x01(\x04\x12\x1c\n\x14step_bytes_per_block\x18\x0c \x01(\x04\"\x87\x01\n\x04\x46orm\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x11\n\tnum_lanes\x18\x04 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x05 \x01(\r\x12\x1c\n\x14\x63ollective_timeout_s\x18\x06 \x01(\x01\"\x16\n\x05Ready\x12\r\n\x05\x65poch\x18\x01 \x01(\r\"V\n\x04\x44raw\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_p\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x0c\n\x04seed\x18\x05 \x01(\x04\"\\\n\x08LaneJoin\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12$\n\x04\x64raw\x18\x02 \x01(\x0b\x32\x16.lanehost.rank.v1.Draw\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\r\".\n\x08LaneGrow\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\"I\n\x05\x43hunk\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\r\n\x05\x64raws\x18\x04 \x01(\x08\"/\n\tLaneDraft\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\x98\x02\n\x08StepPlan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06leaves\x18\x03 \x03(\r\x12)\n\x05joins\x18\x04 \x03(\x0b\x32\x1a.lanehost.rank.v1.LaneJoin\x12)\n\x05grows\x18\x05 \x03(\x0b\x32\x1a.lanehost.rank.v1.LaneGrow\x12\'\n\x06\x63hunks\x18\x06 \x03(\x0b\x32\x17.lanehost.rank.v1.Chunk\x12\x0f\n\x07\x64\x65\x63odes\x18\x07 \x03(\r\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x0c\x12+\n\x06\x64rafts\x18\t \x03(\x0b\x32\x1b.lanehost.rank.v1.LaneDraft\x12\x0f\n\x07\x66ollows\x18\n \x01(\x04\"*\n\x05\x44rawn\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\"3\n\rDraftAccepted\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"J\n\x0bLaneFailure\x12\x0f\n\x07lane_id\x18\x01 \x01(\r\x12*\n\x05\x66\x61ult\x18\x02 \x01(\x0e\x32\x1b.lanehost.rank.v1.LaneFault\"\xdc\x01\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12&\n\x05\x64rawn\x18\x03 \x03(\x0b\x32\x17.lanehost.rank.v1.Drawn\x12/\n\x08\x66\x61ilures\x18\x04 \x03(\x0b\x32\x1d.lanehost.rank.v1.LaneFailure\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12\x12\n\ncompute_ns\x18\x06 \x01(\x04\x12\x31\n\x08\x61\x63\x63\x65pted\x18\x07 \x03(\x0b\x32\x1f.lanehost.rank.v1.DraftAccepted\"j\n\x0bStepRefused\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12+\n\x04kind\x18\x04 \x01(\x0e\x32\x1d.lanehost.rank.v1.RefusalKind\"\x18\n\x05\x46\x61tal\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x1a\n\x08Shutdown\x12\x0e\n\x06reason\x18\x01 \x01(\t\"-\n\x0fStoreSetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x12\n\x10StoreSetResponse\"1\n\x0fStoreGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"!\n\x10StoreGetResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\".\n\x0fStoreAddRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x03\"!\n\x10StoreAddResponse\x12\r\n\x05value\x18\x01 \x01(\x03\"H\n\x16StoreCompareSetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08\x65xpected\x18\x02 \x01(\x0c\x12\x0f\n\x07\x64\x65sired\x18\x03 \x01(\x0c\"(\n\x17StoreCompareSetResponse\x12\r\n\x05value\x18\x01 \x01(\x0c\"!\n\x11StoreCheckRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\"%\n\x12StoreCheckResponse\x12\x0f\n\x07present\x18\x01 \x01(\x08\"!\n\x12StoreDeleteRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"&\n\x13StoreDeleteResponse\x12\x0f\n\x07removed\x18\x01 \x01(\x08*;\n\tLaneFault\x12\x1a\n\x16LANE_FAULT_UNSPECIFIED\x10\x00\x12\x12\n\x0eLANE_FAULT_NAN\x10\x01*y\n\x0bRefusalKind\x12\x1c\n\x18REFUSAL_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15REFUSAL_KIND_MISMATCH\x10\x01\x12\x17\n\x13REFUSAL_KIND_FAILED\x10\x02\x12\x18\n\x14REFUSAL_KIND_SKIPPED\x10\x03\x32\xf7\x04\n\x0bRankService\x12R\n\x07\x43onnect\x12 .lanehost.rank.v1.ConnectRequest\x1a!.lanehost.rank.v1.ConnectResponse(\x01\x30\x01\x12Q\n\x08StoreSet\x12!.lanehost.rank.v1.StoreSetRequest\x1a\".lanehost.rank.v1.StoreSetResponse\x12Q\n\x08StoreGet\x12!.lanehost.rank.v1.StoreGetRequest\x1a\".lanehost.rank.v1.StoreGetResponse\x12Q\n\x08StoreAdd\x12!.lanehost.rank.v1.StoreAddRequest\x1a\".lanehost.rank.v1.StoreAddResponse\x12\x66\n\x0fStoreCompareSet\x12(.lanehost.rank.v1.StoreCompareSetRequest\x1a).lanehost.rank.v1.StoreCompareSetResponse\x12W\n\nStoreCheck\x12#.lanehost.rank.v1.StoreCheckRequest\x1a$.lanehost.rank.v1.StoreCheckResponse\x12Z\n\x0bStoreDelete\x12$.lanehost.rank.v1.StoreDeleteRequest\x1a%.lanehost.rank.v1.StoreDeleteResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ranks.wire.rank_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LANEFAULT']._serialized_start=2975
-  _globals['_LANEFAULT']._serialized_end=3034
+  _globals['_LANEFAULT']._serialized_start=3037
+  _globals['_LANEFAULT']._serialized_end=3096
+  _globals['_REFUSALKIND']._serialized_start=3098
+  _globals['_REFUSALKIND']._serialized_end=3219
   _globals['_CONNECTREQUEST']._serialized_start=44
   _globals['_CONNECTREQUEST']._serialized_end=396
   _globals['_CONNECTRESPONSE']._serialized_start=399
@@ -60,45 +62,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LANEDRAFT']._serialized_start=1646
   _globals['_LANEDRAFT']._serialized_end=1693
   _globals['_STEPPLAN']._serialized_start=1696
-  _globals['_STEPPLAN']._serialized_end=1959
-  _globals['_DRAWN']._serialized_start=1961
-  _globals['_DRAWN']._serialized_end=2003
-  _globals['_DRAFTACCEPTED']._serialized_start=2005
-  _globals['_DRAFTACCEPTED']._serialized_end=2056
-  _globals['_LANEFAILURE']._serialized_start=2058
-  _globals['_LANEFAILURE']._serialized_end=2132
-  _globals['_STEPRESULT']._serialized_start=2135
-  _globals['_STEPRESULT']._serialized_end=2355
-  _globals['_STEPREFUSED']._serialized_start=2357
-  _globals['_STEPREFUSED']._serialized_end=2418
-  _globals['_FATAL']._serialized_start=2420
-  _globals['_FATAL']._serialized_end=2444
-  _globals['_SHUTDOWN']._serialized_start=2446
-  _globals['_SHUTDOWN']._serialized_end=2472
-  _globals['_STORESETREQUEST']._serialized_start=2474
-  _globals['_STORESETREQUEST']._serialized_end=2519
-  _globals['_STORESETRESPONSE']._serialized_start=2521
-  _globals['_STORESETRESPONSE']._serialized_end=2539
-  _globals['_STOREGETREQUEST']._serialized_start=2541
-  _globals['_STOREGETREQUEST']._serialized_end=2590
-  _globals['_STOREGETRESPONSE']._serialized_start=2592
-  _globals['_STOREGETRESPONSE']._serialized_end=2625
-  _globals['_STOREADDREQUEST']._serialized_start=2627
-  _globals['_STOREADDREQUEST']._serialized_end=2673
-  _globals['_STOREADDRESPONSE']._serialized_start=2675
-  _globals['_STOREADDRESPONSE']._serialized_end=2708
-  _globals['_STORECOMPARESETREQUEST']._serialized_start=2710
-  _globals['_STORECOMPARESETREQUEST']._serialized_end=2782
-  _globals['_STORECOMPARESETRESPONSE']._serialized_start=2784
-  _globals['_STORECOMPARESETRESPONSE']._serialized_end=2824
-  _globals['_STORECHECKREQUEST']._serialized_start=2826
-  _globals['_STORECHECKREQUEST']._serialized_end=2859
-  _globals['_STORECHECKRESPONSE']._serialized_start=2861
-  _globals['_STORECHECKRESPONSE']._serialized_end=2898
-  _globals['_STOREDELETEREQUEST']._serialized_start=2900
-  _globals['_STOREDELETEREQUEST']._serialized_end=2933
-  _globals['_STOREDELETERESPONSE']._serialized_start=2935
-  _globals['_STOREDELETERESPONSE']._serialized_end=2973
-  _globals['_RANKSERVICE']._serialized_start=3037
-  _globals['_RANKSERVICE']._serialized_end=3668
+  _globals['_STEPPLAN']._serialized_end=1976
+  _globals['_DRAWN']._serialized_start=1978
+  _globals['_DRAWN']._serialized_end=2020
+  _globals['_DRAFTACCEPTED']._serialized_start=2022
+  _globals['_DRAFTACCEPTED']._serialized_end=2073
+  _globals['_LANEFAILURE']._serialized_start=2075
+  _globals['_LANEFAILURE']._serialized_end=2149
+  _globals['_STEPRESULT']._serialized_start=2152
+  _globals['_STEPRESULT']._serialized_end=2372
+  _globals['_STEPREFUSED']._serialized_start=2374
+  _globals['_STEPREFUSED']._serialized_end=2480
+  _globals['_FATAL']._serialized_start=2482
+  _globals['_FATAL']._serialized_end=2506
+  _globals['_SHUTDOWN']._serialized_start=2508
+  _globals['_SHUTDOWN']._serialized_end=2534
+  _globals['_STORESETREQUEST']._serialized_start=2536
+  _globals['_STORESETREQUEST']._serialized_end=2581
+  _globals['_STORESETRESPONSE']._serialized_start=2583
+  _globals['_STORESETRESPONSE']._serialized_end=2601
+  _globals['_STOREGETREQUEST']._serialized_start=2603
+  _globals['_STOREGETREQUEST']._serialized_end=2652
+  _globals['_STOREGETRESPONSE']._serialized_start=2654
+  _globals['_STOREGETRESPONSE']._serialized_end=2687
+  _globals['_STOREADDREQUEST']._serialized_start=2689
+  _globals['_STOREADDREQUEST']._serialized_end=2735
+  _globals['_STOREADDRESPONSE']._serialized_start=2737
+  _globals['_STOREADDRESPONSE']._serialized_end=2770
+  _globals['_STORECOMPARESETREQUEST']._serialized_start=2772
+  _globals['_STORECOMPARESETREQUEST']._serialized_end=2844
+  _globals['_STORECOMPARESETRESPONSE']._serialized_start=2846
+  _globals['_STORECOMPARESETRESPONSE']._serialized_end=2886
+  _globals['_STORECHECKREQUEST']._serialized_start=2888
+  _globals['_STORECHECKREQUEST']._serialized_end=2921
+  _globals['_STORECHECKRESPONSE']._serialized_start=2923
+  _globals['_STORECHECKRESPONSE']._serialized_end=2960
+  _globals['_STOREDELETEREQUEST']._serialized_start=2962
+  _globals['_STOREDELETEREQUEST']._serialized_end=2995
+  _globals['_STOREDELETERESPONSE']._serialized_start=2997
+  _globals['_STOREDELETERESPONSE']._serialized_end=3035
+  _globals['_RANKSERVICE']._serialized_start=3222
+  _globals['_RANKSERVICE']._serialized_end=3853
 # @@protoc_insertion_point(module_scope)

@@ -11,8 +11,19 @@ class LaneFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LANE_FAULT_UNSPECIFIED: _ClassVar[LaneFault]
     LANE_FAULT_NAN: _ClassVar[LaneFault]
+
+class RefusalKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REFUSAL_KIND_UNSPECIFIED: _ClassVar[RefusalKind]
+    REFUSAL_KIND_MISMATCH: _ClassVar[RefusalKind]
+    REFUSAL_KIND_FAILED: _ClassVar[RefusalKind]
+    REFUSAL_KIND_SKIPPED: _ClassVar[RefusalKind]
 LANE_FAULT_UNSPECIFIED: LaneFault
 LANE_FAULT_NAN: LaneFault
+REFUSAL_KIND_UNSPECIFIED: RefusalKind
+REFUSAL_KIND_MISMATCH: RefusalKind
+REFUSAL_KIND_FAILED: RefusalKind
+REFUSAL_KIND_SKIPPED: RefusalKind
 
 class ConnectRequest(_message.Message):
     __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal")
@@ -187,7 +198,7 @@ class LaneDraft(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts")
+    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts", "follows")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +208,7 @@ class StepPlan(_message.Message):
     DECODES_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     leaves: _containers.RepeatedScalarFieldContainer[int]
@@ -206,7 +218,8 @@ class StepPlan(_message.Message):
     decodes: _containers.RepeatedScalarFieldContainer[int]
     digest: bytes
     drafts: _containers.RepeatedCompositeFieldContainer[LaneDraft]
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ...) -> None: ...
+    follows: int
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ..., follows: _Optional[int] = ...) -> None: ...
 
 class Drawn(_message.Message):
     __slots__ = ("lane_id", "token_id")
@@ -251,14 +264,16 @@ class StepResult(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ..., accepted: _Optional[_Iterable[_Union[DraftAccepted, _Mapping]]] = ...) -> None: ...
 
 class StepRefused(_message.Message):
-    __slots__ = ("step_id", "epoch", "reason")
+    __slots__ = ("step_id", "epoch", "reason", "kind")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     reason: str
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    kind: RefusalKind
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., kind: _Optional[_Union[RefusalKind, str]] = ...) -> None: ...
 
 class Fatal(_message.Message):
     __slots__ = ("message",)

@@ -10,7 +10,7 @@ import structlog
 
 from lanehost.errors import RankGroupLost, StartupFailed
 from lanehost.rank_group.supervisor import running_rank_group
-from ranks.plan import Draw, StepRefused
+from ranks.plan import Draw, RefusalKind, StepRefused
 from tests.support.plan_writer import PlanWriter
 from tests.support.processes import is_alive
 from tests.support.rank_facts import group_settings
@@ -98,11 +98,12 @@ async def test_a_model_that_is_not_there_fails_the_start_by_name(tmp_path):
 async def test_a_refused_plan_leaves_both_real_ranks_in_step(checkpoint):
     async with group_of(checkpoint, 2) as group:
         writer = PlanWriter(block_size=16)
-        group.submit(writer.plan(prompts={0: [10**6]}))
+        wrong = writer.plan(prompts={0: [10**6]})
+        group.submit(wrong)
         outcome = await group.next_outcome()
         assert isinstance(outcome, StepRefused)
+        assert outcome.kind is RefusalKind.MISMATCH
         assert "token id 1000000, the vocabulary has 301" in outcome.reason
-        writer = PlanWriter(block_size=16)
-        writer.next_step_id = 2
+        writer.take_back(wrong)
         group.submit(writer.plan(prompts={0: PROMPTS[0]}))
         assert list((await group.next_outcome()).drawn) == [0]

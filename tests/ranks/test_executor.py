@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from ranks.executor import Executor
 from ranks.lane_table import Limits
-from ranks.plan import Draw, LaneFault, StepRefused, result_digest
+from ranks.plan import Draw, LaneFault, RefusalKind, StepRefused, StepResult, result_digest
 from ranks.shards import NoCollective
 from tests.support.model_wrappers import WatchedModel
 from tests.support.plan_writer import PlanWriter
@@ -42,12 +45,13 @@ class Follower(NoCollective):
 
 @pytest.fixture
 def make(model):
-    def make_executor(collective=None):
+    def make_executor(collective=None, *, world_size=1):
         watched = WatchedModel(model)
         executor = Executor(
             model=watched,
             kv=watched.new_kv_store(NUM_BLOCKS, BLOCK_SIZE),
             collective=collective or NoCollective(),
+            world_size=world_size,
             limits=Limits(
                 epoch=1,
                 num_lanes=8,
@@ -121,10 +125,11 @@ def test_a_wrong_digest_is_refused_before_any_forward_and_changes_nothing(make):
     refused = executor.run(replace(plan, digest=bytes(16)))
     assert isinstance(refused, StepRefused)
     assert (refused.step_id, refused.epoch) == (plan.step_id, 1)
+    assert refused.kind is RefusalKind.MISMATCH
     assert "digest" in refused.reason
     assert watched.num_forwards == forwards
     # The master takes the refused step back and writes it again under the next id.
-    writer.positions[0] -= 1
+    writer.take_back(plan)
     rest = [executor.run(writer.plan(decodes=(0,))).drawn[0] for _ in range(2)]
     assert [first.drawn[0], *rest] == expected
 
@@ -162,3 +167,118 @@ def test_leader_and_follower_say_the_same_digest(make):
     said = leader.run(plan)
     follower, _, _ = make(Follower(list(said.drawn.values())))
     assert follower.run(plan).digest == said.digest
+
+
+def test_a_step_that_raises_is_refused_whole_and_logged_without_its_words(make):
+    executor, watched, writer = make()
+    watched.raise_before = RuntimeError("token 1234 in a shape of [1234]")
+    plan = writer.plan(prompts=PROMPTS)
+    with capture_logs() as logs:
+        refused = executor.run(plan)
+    assert refused == StepRefused(
+        step_id=1, epoch=1, kind=RefusalKind.FAILED, reason="RuntimeError while it was computed"
+    )
+    (event,) = logs
+    assert (event["event"], event["step_id"], event["num_tokens"]) == ("step_failed", 1, 25)
+    assert "model_wrappers.py" in event["trace"]
+    assert "1234" not in str(event)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), MemoryError(), torch.OutOfMemoryError("x")])
+def test_want_of_memory_and_what_rows_may_cause_are_survived_on_a_cpu(make, error):
+    executor, watched, writer = make()
+    watched.raise_behind = error
+    assert executor.run(writer.plan(prompts=PROMPTS)).kind is RefusalKind.FAILED
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), AssertionError(), SystemExit()])
+def test_any_other_fault_ends_the_rank(make, error):
+    executor, watched, writer = make()
+    watched.raise_before = error
+    with pytest.raises(type(error)):
+        executor.run(writer.plan(prompts=PROMPTS))
+
+
+def test_among_several_ranks_a_step_is_refused_until_its_first_collective_has_begun(make):
+    executor, watched, writer = make(Follower([17, 18]), world_size=2)
+    watched.raise_before = MemoryError()
+    failed = writer.plan(prompts=PROMPTS)
+    assert executor.run(failed).kind is RefusalKind.FAILED
+    writer.take_back(failed)
+    assert isinstance(executor.run(again := writer.plan(prompts=PROMPTS)), StepResult)
+    assert again.follows == 0
+    watched.raise_before = MemoryError()
+    failed = writer.plan(decodes=(0, 3))
+    assert executor.run(failed).kind is RefusalKind.FAILED
+    writer.take_back(failed)
+    watched.raise_behind = MemoryError()
+    with pytest.raises(MemoryError):
+        executor.run(writer.plan(prompts={5: [1, 2]}))
+
+
+def test_a_step_behind_one_that_failed_is_skipped_and_runs_nothing(make):
+    executor, watched, writer = make()
+    executor.run(writer.plan(prompts=PROMPTS))
+    watched.raise_behind = RuntimeError("on purpose")
+    failed, behind = writer.plan(decodes=(0, 3)), writer.plan(decodes=(3,))
+    answers = [executor.run(failed), executor.run(behind)]
+    assert [one.kind for one in answers] == [RefusalKind.FAILED, RefusalKind.SKIPPED]
+    assert answers[1].reason == "it follows step 2, which has not run; the last that has is 1"
+    assert watched.num_forwards == 2
+
+
+class Attempts:
+    """Runs plans of which some fail, and takes those back; keeps what was drawn."""
+
+    def __init__(self, made, fails, *, has_another):
+        self.executor, self.watched, self.writer = made
+        self.fails = iter(fails)
+        self.has_another = has_another
+        self.drawn = {lane: [] for lane in PROMPTS}
+
+    def attempt(self, **asked):
+        """Say whether it ran."""
+        where = next(self.fails, None)
+        if where is None:
+            for lane, token_id in self.executor.run(self.writer.plan(**asked)).drawn.items():
+                self.drawn[lane].append(token_id)
+            return True
+        setattr(self.watched, where, RuntimeError("on purpose"))
+        plans = [self.writer.plan(**asked)]
+        if self.has_another:
+            plans.append(self.writer.plan(prompts={7: [9, 9]}))
+        assert all(isinstance(self.executor.run(plan), StepRefused) for plan in plans)
+        for plan in reversed(plans):
+            self.writer.take_back(plan)
+        return False
+
+    def insist(self, **asked):
+        while not self.attempt(**asked):
+            pass
+
+    def generate(self, num_tokens, draw):
+        """A pass that fails is run prompt by prompt, in parts; decodes that fail, one by one."""
+        if not self.attempt(prompts=PROMPTS, draw=draw):
+            for lane, ids in PROMPTS.items():
+                self.insist(prompts={lane: ids[:3]}, draws=False, draw=draw)
+                self.insist(more={lane: ids[3:]})
+        while lanes := tuple(lane for lane in PROMPTS if len(self.drawn[lane]) < num_tokens):
+            if not self.attempt(decodes=lanes):
+                self.attempt(decodes=lanes[-1:])
+        return self.drawn
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    fails=st.lists(st.sampled_from([None, "raise_before", "raise_behind"]), max_size=8),
+    has_another=st.booleans(),
+    draw=st.sampled_from([Draw(), NOISY]),
+)
+def test_what_failed_and_runs_again_in_other_steps_gives_the_same_bits(
+    make, fails, has_another, draw
+):
+    expected = generate(*without_model(make()), PROMPTS, 6, draw=draw)
+    attempts = Attempts(make(), fails, has_another=has_another)
+    assert attempts.generate(6, draw) == expected

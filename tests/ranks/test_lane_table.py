@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranks.errors import StepMismatch
+from ranks.errors import StepMismatch, StepSkipped
 from ranks.lane_table import LaneTable, Limits
 from ranks.plan import Chunk, Draw, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, rows_digest
 from tests.support.plan_writer import PlanWriter
@@ -64,8 +64,10 @@ def test_a_lane_may_leave_and_join_anew_in_one_plan():
 
 BROKEN = {
     "epoch is 2": lambda p: replace(p, epoch=2),
-    "step is 4, the last was 2": lambda p: replace(p, step_id=4),
     "step is 2, the last was 2": lambda p: replace(p, step_id=2),
+    "step is 1, the last was 2": lambda p: replace(p, step_id=1),
+    "it follows step 1, the last that has run is 2": lambda p: replace(p, follows=1),
+    "it follows step 3, the last that has run is 2": lambda p: replace(p, follows=3),
     "lane 3 is free": lambda p: replace(p, leaves=(3,)),
     "lane 1 is free": lambda p: replace(p, leaves=(1, 1)),
     "lane 0 joins, it is occupied": lambda p: replace(p, joins=(LaneJoin(lane_id=0, draw=Draw()),)),
@@ -138,6 +140,7 @@ def test_blocks_that_a_lane_gained_without_running_are_digested_when_it_runs():
     wrong = replace(row, gained_blocks=(15, 14))
     with pytest.raises(StepMismatch, match="the rows' digest is"):
         table.check(replace(plan, digest=rows_digest(plan.step_id, 1, [wrong])))
+    writer.take_back(plan)
     plan = writer.plan(decodes=(0,))
     digest = rows_digest(plan.step_id, 1, [row])
     assert table.check(replace(plan, grows=(), digest=digest)).rows
@@ -155,9 +158,83 @@ def test_the_id_of_a_refused_step_is_spent():
 def test_an_id_out_of_order_spends_nothing():
     table, writer = table_with_lane_0()
     plan = writer.plan(decodes=(0,))
-    with pytest.raises(StepMismatch, match="step is 9"):
-        table.check(replace(plan, step_id=9))
+    with pytest.raises(StepMismatch, match="step is 2"):
+        table.check(replace(plan, step_id=2))
     assert table.check(plan).rows
+
+
+def fails(table, plan):
+    """A plan that fits, and is not committed: it could not be run."""
+    return table.check(plan)
+
+
+def test_a_plan_behind_one_that_has_not_run_is_skipped_and_changes_nothing():
+    table, writer = table_with_lane_0()
+    before = table.lanes
+    failed, behind, further, last = (writer.plan(decodes=(0,)) for _ in range(4))
+    last = replace(last, follows=3)
+    fails(table, failed)
+    for plan, names in ((behind, "step 3"), (further, "step 4"), (last, "step 3")):
+        with pytest.raises(StepSkipped, match=f"follows {names}, which has not run.* is 2$"):
+            table.check(plan)
+    assert table.lanes == before
+
+
+def test_what_follows_the_last_step_that_ran_runs_behind_failed_and_skipped_ones():
+    table, writer = table_with_lane_0()
+    failed, behind = (writer.plan(decodes=(0,)) for _ in range(2))
+    fails(table, failed)
+    with pytest.raises(StepSkipped):
+        table.check(behind)
+    writer.take_back(behind)
+    writer.take_back(failed)
+    again = writer.plan(decodes=(0,))
+    assert (again.step_id, again.follows) == (5, 2)
+    table.commit(table.check(again), {0: 8})
+    assert table.lanes[0].num_tokens == 6
+    assert table.check(writer.plan(decodes=(0,))).rows[0].token_ids == (8,)
+
+
+def test_a_plan_that_follows_an_older_step_than_the_last_is_a_mismatch():
+    table, writer = table_with_lane_0()
+    plan = writer.plan(decodes=(0,))
+    with pytest.raises(StepMismatch, match="it follows step 0, the last that has run is 2"):
+        table.check(replace(plan, follows=0))
+
+
+def test_ids_may_be_passed_over_but_no_step_may_be_missed():
+    table, writer = table_with_lane_0()
+    missed = writer.plan(decodes=(0,))
+    with pytest.raises(StepMismatch, match="it follows step 3, the last that has run is 2"):
+        table.check(writer.plan(decodes=(0,)))
+    writer.next_step_id, writer.follows = 9, missed.follows
+    writer.positions[0] -= 2
+    table.commit(table.check(writer.plan(decodes=(0,))), {0: 8})
+    assert table.lanes[0].num_tokens == 6
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12))
+def test_a_rank_that_hears_only_of_what_ran_ends_in_the_same_state(turns):
+    """Each turn is a plan that runs or fails, with another behind it in flight or not."""
+    table, only_ran, writer = LaneTable(LIMITS), LaneTable(LIMITS), PlanWriter(block_size=4)
+    joined = writer.plan(prompts={0: [1]})
+    for one in (table, only_ran):
+        one.commit(one.check(joined), {0: 7})
+    for does_run, has_another in turns:
+        plans = [writer.plan(decodes=(0,)) for _ in range(1 + has_another)]
+        if does_run:
+            for plan in plans:
+                for one in (table, only_ran):
+                    one.commit(one.check(plan), {0: plan.step_id})
+            continue
+        fails(table, plans[0])
+        for plan in plans[1:]:
+            with pytest.raises(StepSkipped):
+                table.check(plan)
+        for plan in reversed(plans):
+            writer.take_back(plan)
+    assert table.lanes == only_ran.lanes
+    assert table.lanes[0].num_tokens == writer.positions[0]
 
 
 def test_no_lane_passes_the_context_length():

@@ -1,4 +1,4 @@
-"""A loaded model with something in the way: counted, or with rows that are not finite."""
+"""A loaded model with something in the way: counted, failing, or with rows that are no numbers."""
 
 import torch
 
@@ -9,7 +9,11 @@ from ranks.step_inputs import StepInputs
 
 
 class WatchedModel:
-    """Counts its forward passes; spoils the logits of the draws it is told to, once."""
+    """Counts its forward passes; spoils the logits of the draws it is told to, once.
+
+    It raises what it is told to, once, before or behind a forward pass: behind it, all KV
+    of the step is written and every collective of the model has begun.
+    """
 
     def __init__(self, model: CausalLM) -> None:
         self._model = model
@@ -19,6 +23,8 @@ class WatchedModel:
         self.dtype = model.dtype
         self.num_forwards = 0
         self.spoil_draws: list[int] = []
+        self.raise_before: BaseException | None = None
+        self.raise_behind: BaseException | None = None
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         return self._model.kv_bytes_per_block(block_size)
@@ -30,7 +36,13 @@ class WatchedModel:
         self, inputs: StepInputs, kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
         self.num_forwards += 1
+        error, self.raise_before = self.raise_before, None
+        if error is not None:
+            raise error
         logits = self._model.forward(inputs, kv, collective)
+        error, self.raise_behind = self.raise_behind, None
+        if error is not None:
+            raise error
         if logits is not None and self.spoil_draws:
             logits[self.spoil_draws, 5] = float("nan")
             self.spoil_draws = []

@@ -10,6 +10,7 @@ class PlanWriter:
         self.block_size = block_size
         self.epoch = epoch
         self.next_step_id = 1
+        self.follows = 0
         self.next_block = 0
         self.positions: dict[int, int] = {}
         self.tables: dict[int, list[int]] = {}
@@ -51,6 +52,7 @@ class PlanWriter:
         plan = StepPlan(
             step_id=self.next_step_id,
             epoch=self.epoch,
+            follows=self.follows,
             leaves=leaves,
             joins=tuple(LaneJoin(lane_id=lane, draw=draw or Draw()) for lane in prompts),
             grows=grows,
@@ -58,8 +60,21 @@ class PlanWriter:
             decodes=decodes,
             digest=rows_digest(self.next_step_id, self.epoch, rows),
         )
+        self.follows = self.next_step_id
         self.next_step_id += 1
         return plan
+
+    def take_back(self, plan: StepPlan) -> None:
+        """Forget a plan that was not run, the newest first; one with leaves stays."""
+        assert not plan.leaves
+        for grow in plan.grows:
+            del self.tables[grow.lane_id][-len(grow.block_ids) :]
+            self.next_block -= len(grow.block_ids)
+        for lane_id in plan.decodes:
+            self.positions[lane_id] -= 1
+        for chunk in plan.chunks:
+            self.positions[chunk.lane_id] -= len(chunk.token_ids)
+        self.follows = plan.follows
 
     def _grow(self, lane_id: int, length: int) -> LaneGrow | None:
         table = self.tables[lane_id]

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 from ranks.__main__ import build_version, log_to_stderr, parse_settings
-from ranks.errors import StepMismatch
+from ranks.errors import StepMismatch, StepSkipped
 from ranks.guard import stand_guard
 from ranks.lane_table import LaneTable, Limits
 from ranks.link import open_channel
-from ranks.plan import StepPlan, StepRefused, StepResult, result_digest
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult, result_digest
 from ranks.session import OnProgress, live
 from ranks.settings import RankSettings
 from ranks.wire.messages import TOKEN_VARIABLE, Form, Load, Loaded
@@ -81,11 +81,13 @@ class ArithmeticWorker:
         self._misbehave_in("step")
         assert self.lanes is not None
         if self.behaviour == "refuse-on-1" and self.rank == 1:
-            return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason="on purpose")
+            return refused(plan, RefusalKind.MISMATCH, "on purpose")
         try:
             step = self.lanes.check(plan)
         except StepMismatch as err:
-            return StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason=str(err))
+            return refused(plan, RefusalKind.MISMATCH, str(err))
+        except StepSkipped as err:
+            return refused(plan, RefusalKind.SKIPPED, str(err))
         for join in plan.joins:
             self.sums[join.lane_id] = 0
         drawn = {}
@@ -128,6 +130,10 @@ class ArithmeticWorker:
         if told.is_fifo():
             told.write_bytes(b"")
         endless.match("a" * 64 + "b")
+
+
+def refused(plan: StepPlan, kind: RefusalKind, reason: str) -> StepRefused:
+    return StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason=reason)
 
 
 def _raise(phase: str) -> None:

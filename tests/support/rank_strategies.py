@@ -9,6 +9,7 @@ from ranks.plan import (
     LaneFault,
     LaneGrow,
     LaneJoin,
+    RefusalKind,
     StepPlan,
     StepRefused,
     StepResult,
@@ -49,6 +50,7 @@ plan = st.builds(
     StepPlan,
     step_id=st.integers(1, 2**64 - 1),
     epoch=positive,
+    follows=u64,
     leaves=ids,
     joins=st.lists(
         st.builds(LaneJoin, lane_id=u32, draw=draw, num_cached_tokens=u32), max_size=4
@@ -103,7 +105,13 @@ master_messages = st.one_of(
 )
 rank_messages = st.one_of(
     results(),
-    st.builds(StepRefused, step_id=positive, epoch=positive, reason=text),
+    st.builds(
+        StepRefused,
+        step_id=positive,
+        epoch=positive,
+        kind=st.sampled_from(RefusalKind),
+        reason=text,
+    ),
     st.builds(Hello, rank=u32, world_size=positive, pid=u32, build=text, token=text),
     st.builds(LoadProgress, done_bytes=u64, total_bytes=u64),
     st.builds(

@@ -14,7 +14,7 @@ import structlog
 from lanehost.errors import RankGroupLost, StartupFailed
 from lanehost.rank_group.facts import LoadPhase
 from lanehost.rank_group.supervisor import running_rank_group
-from ranks.plan import StepRefused
+from ranks.plan import RefusalKind, StepRefused
 from tests.support.plan_writer import PlanWriter
 from tests.support.processes import all_end, is_alive, num_open_files
 from tests.support.rank_facts import group_settings
@@ -76,9 +76,13 @@ async def test_a_second_plan_is_in_flight_before_the_first_has_an_outcome():
 async def test_a_plan_that_does_not_fit_is_refused_by_all_and_the_group_goes_on():
     async with group_of() as group:
         writer = PlanWriter(block_size=16)
-        outcome = await run(group, writer.plan(prompts={99: [1]}))
+        plan = writer.plan(prompts={99: [1]})
+        outcome = await run(group, plan)
         assert isinstance(outcome, StepRefused)
         assert "lane 99 joins, there are lanes 0 to 15" in outcome.reason
+        behind = await run(group, writer.plan(prompts={0: [1]}))
+        assert (outcome.kind, behind.kind) == (RefusalKind.MISMATCH, RefusalKind.SKIPPED)
+        writer.take_back(plan)
         assert (await run(group, writer.plan(prompts={0: [1]}))).drawn == {0: 8}
 
 

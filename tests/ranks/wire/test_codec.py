@@ -143,6 +143,13 @@ def test_a_broken_result_is_refused_by_field(result, names):
         decode_rank_message(pb.ConnectRequest(result=result).SerializeToString())
 
 
+@pytest.mark.parametrize("kind", [0, 4])
+def test_a_refusal_of_no_kind_or_an_unknown_one_is_refused_by_field(kind):
+    request = pb.ConnectRequest(refused=pb.StepRefused(step_id=1, epoch=1, kind=kind))
+    with pytest.raises(BadMessage, match=rf"refused.kind is {kind}, known are \[1, 2, 3\]"):
+        decode_rank_message(request.SerializeToString())
+
+
 def test_the_smallest_top_p_keeps_being_one_on_the_wire():
     join = LaneJoin(lane_id=0, draw=Draw(temperature=1.0, top_p=1e-300))
     plan = StepPlan(step_id=1, epoch=1, joins=(join,), digest=D)
