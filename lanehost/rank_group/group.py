@@ -1,8 +1,12 @@
 """All ranks as the engine sees them: one plan to all, one outcome back.
 
 Laws: the same bytes go to every rank; an outcome is given out once every rank has
-answered that very step, in step order, and only if all ran the same and drew the same;
-one lost rank ends the group, at once, for whoever waits. The leader's tokens count.
+answered that very step, in step order, and only if all ran the same and drew the same, or
+all refused it alike; one lost rank ends the group, at once, for whoever waits. The leader's
+tokens count.
+
+A rank that could not run a step answers at once, and its fellows must follow soon: one that
+does not is in a collective that never ends, and the group is lost (ADR 11).
 """
 
 import asyncio
@@ -15,7 +19,7 @@ import structlog
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.link import RankLink
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.codec import encode_master_message
 from ranks.wire.messages import RankMessage
 
@@ -23,6 +27,9 @@ log = structlog.get_logger()
 
 LEADER = 0
 MAX_IN_FLIGHT = 2
+# From one rank's word that it could not run a step to that of the slowest other one. They
+# compute the same up to there; the time-out of a collective is much longer.
+FELLOWS_GRACE_S = 5.0
 
 Answer = StepResult | StepRefused
 
@@ -36,9 +43,11 @@ class RankGroup:
         facts: GroupFacts,
         links: list[RankLink],
         on_lost: Callable[[RankGroupLost], None],
+        fellows_grace_s: float = FELLOWS_GRACE_S,
     ) -> None:
         """Take over the streams of all ranks, in rank order; `on_lost` is called at most once."""
         self._facts = facts
+        self._fellows_grace_s = fellows_grace_s
         self._on_lost = on_lost
         self._links = links
         self._in_flight: deque[int] = deque()
@@ -132,6 +141,22 @@ class RankGroup:
             return
         self._answers[message.step_id][rank] = message
         self._changed.set()
+        if isinstance(message, StepRefused) and message.kind is RefusalKind.FAILED:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._fellows_grace_s, self._see_fellows_of, rank, message.step_id)
+
+    def _see_fellows_of(self, rank: int, step_id: int) -> None:
+        """Lose the group if a rank has not answered a step that `rank` could not run."""
+        answers = self._answers.get(step_id)
+        silent = [link.rank for link in self._links if answers and link.rank not in answers]
+        if silent:
+            self.lose(
+                self._out_of_step(
+                    f"rank {rank} could not run step {step_id}, and rank {silent[0]} has said "
+                    f"nothing of it for {self._fellows_grace_s} s",
+                    rank=silent[0],
+                )
+            )
 
     def _out_of_step(self, reason: str, *, rank: int | None) -> RankGroupLost:
         return RankGroupLost(f"out of step: {reason}", epoch=self._facts.epoch, rank=rank)
@@ -140,13 +165,20 @@ class RankGroup:
 def find_disagreement(answers: Mapping[int, Answer]) -> str | None:
     """Say how the answers of all ranks to one step differ, or None when they agree.
 
-    Refusals agree whatever their reasons; results agree when their digests are equal.
+    Refusals of one kind agree whatever their reasons; results agree when their digests
+    are equal.
     """
     step_id = answers[LEADER].step_id
-    refused = {rank: a.reason for rank, a in answers.items() if isinstance(a, StepRefused)}
+    refused = {rank: a for rank, a in sorted(answers.items()) if isinstance(a, StepRefused)}
     if refused and len(refused) < len(answers):
-        rank, reason = next(iter(sorted(refused.items())))
-        return f"rank {rank} refused step {step_id} that others ran: {reason}"
+        rank, refusal = next(iter(refused.items()))
+        return f"rank {rank} refused step {step_id} that others ran: {refusal.reason}"
+    if len({refusal.kind for refusal in refused.values()}) > 1:
+        said = ", ".join(
+            f"rank {rank} as {refusal.kind.value} ({refusal.reason})"
+            for rank, refusal in refused.items()
+        )
+        return f"step {step_id} was refused by {said}"
     digests = {rank: a.digest for rank, a in answers.items() if isinstance(a, StepResult)}
     for rank, digest in sorted(digests.items()):
         if digest != digests[LEADER]:

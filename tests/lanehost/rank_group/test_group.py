@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.group import RankGroup, find_disagreement
 from lanehost.rank_group.link import RankLink
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.messages import Ready
 from tests.support.rank_facts import facts
 from tests.support.rank_stream import StreamContext
@@ -23,8 +23,12 @@ def result(step_id, *, digest=D, drawn=None, epoch=1):
     return StepResult(step_id=step_id, epoch=epoch, drawn=drawn or {}, failures={}, digest=digest)
 
 
-def refused(step_id, reason="no"):
-    return StepRefused(step_id=step_id, epoch=1, reason=reason)
+def refused(step_id, reason="no", kind=RefusalKind.MISMATCH):
+    return StepRefused(step_id=step_id, epoch=1, kind=kind, reason=reason)
+
+
+def failed(step_id, reason="no room"):
+    return refused(step_id, reason, RefusalKind.FAILED)
 
 
 def plan(step_id):
@@ -41,12 +45,12 @@ class Played:
 
 
 @asynccontextmanager
-async def played_group():
+async def played_group(**settings):
     links = [RankLink(rank=rank, pid=rank, epoch=1) for rank in (0, 1)]
     contexts = [StreamContext(), StreamContext()]
     serving = [asyncio.create_task(link.serve(c)) for link, c in zip(links, contexts, strict=True)]
     lost = []
-    group = RankGroup(facts=facts(), links=links, on_lost=lost.append)
+    group = RankGroup(facts=facts(), links=links, on_lost=lost.append, **settings)
     try:
         yield Played(group=group, ranks=contexts, lost=lost)
     finally:
@@ -90,12 +94,13 @@ async def test_outcomes_come_in_step_order_whatever_the_ranks_pace():
         assert [(await played.group.next_outcome()).step_id for _ in range(2)] == [1, 2]
 
 
-async def test_a_step_that_all_refuse_is_refused_and_the_group_goes_on():
+@pytest.mark.parametrize("kind", RefusalKind)
+async def test_a_step_that_all_refuse_is_refused_and_the_group_goes_on(kind):
     async with played_group() as played:
         played.group.submit(plan(1))
-        played.ranks[0].say(refused(1, "no room"))
-        played.ranks[1].say(refused(1, "other words"))
-        assert await played.group.next_outcome() == refused(1, "no room")
+        played.ranks[0].say(refused(1, "no room", kind))
+        played.ranks[1].say(refused(1, "other words", kind))
+        assert await played.group.next_outcome() == refused(1, "no room", kind)
         played.group.submit(plan(2))
         for rank in played.ranks:
             rank.say(result(2))
@@ -109,6 +114,15 @@ WRONG = {
     ),
     "rank 1 refused step 1 that others ran: no": (result(1), refused(1)),
     "rank 0 refused step 1 that others ran: no": (refused(1), result(1)),
+    "rank 1 refused step 1 that others ran: no room": (result(1), failed(1)),
+    r"step 1 was refused by rank 0 as failed \(no room\), rank 1 as mismatch \(no\)": (
+        failed(1),
+        refused(1),
+    ),
+    r"step 1 was refused by rank 0 as skipped \(no\), rank 1 as failed \(no room\)": (
+        refused(1, kind=RefusalKind.SKIPPED),
+        failed(1),
+    ),
     "rank 0 answered step 2 of epoch 1, due is step 1 of epoch 1": (result(2), result(1)),
     "rank 1 answered step 1 of epoch 2, due is step 1": (result(1), result(1, epoch=2)),
     "rank 0 said Ready": (Ready(epoch=1), result(1)),
@@ -126,6 +140,31 @@ async def test_ranks_that_are_out_of_step_lose_the_group_by_name(says):
         with pytest.raises(RankGroupLost):
             played.group.submit(plan(2))
         assert len(played.lost) == 1
+
+
+async def test_a_rank_that_does_not_follow_one_that_failed_soon_loses_the_group():
+    async with played_group(fellows_grace_s=0.0) as played:
+        played.group.submit(plan(1))
+        played.group.submit(plan(2))
+        played.ranks[1].say(failed(1))
+        played.ranks[1].say(refused(2, kind=RefusalKind.SKIPPED))
+        error = await asyncio.wait_for(played.group.lost(), 5)
+        assert str(error) == (
+            "out of step: rank 1 could not run step 1, and rank 0 has said nothing of it for 0.0 s"
+        )
+        assert error.rank == 0
+
+
+async def test_a_rank_that_followed_in_time_is_not_missed_later():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        for rank in played.ranks:
+            rank.say(failed(1))
+        await settle()
+        played.group._see_fellows_of(0, 1)
+        assert await played.group.next_outcome() == failed(1)
+        played.group._see_fellows_of(0, 1)
+        assert played.lost == []
 
 
 async def test_an_answer_that_nobody_asked_for_loses_the_group():
@@ -177,7 +216,10 @@ async def test_no_third_plan_is_in_flight():
             played.group.submit(plan(3))
 
 
-@given(st.lists(st.sampled_from(["run", "refuse"]), min_size=1, max_size=4))
-def test_ranks_agree_only_when_all_ran_or_all_refused(acts):
-    answers = {rank: result(1) if act == "run" else refused(1) for rank, act in enumerate(acts)}
-    assert (find_disagreement(answers) is None) == (len(set(acts)) == 1)
+@given(st.lists(st.sampled_from([None, *RefusalKind]), min_size=1, max_size=4))
+def test_ranks_agree_only_when_all_ran_or_all_refused_alike(kinds):
+    answers = {
+        rank: result(1) if kind is None else refused(1, str(rank), kind)
+        for rank, kind in enumerate(kinds)
+    }
+    assert (find_disagreement(answers) is None) == (len(set(kinds)) == 1)
