@@ -1,98 +1,40 @@
-"""Take the next sequence off the line, if a lane and its blocks are free.
+"""Take the next job off the line, set it up, and launch it in a lane: one at a time.
 
-Laws: first come, first served; a head that does not fit right now blocks those behind
-it, so nobody overtakes. A new job gets the blocks of its prompt, and leaves one free for
-each lane that runs: replies grow as they go (`lanehost.lanes.growth`). One that had to
-park gets all that it can ever need, or waits on: so no job is parked over and over.
-What the prompt cache holds of a prompt is shared and not computed again; a prompt whose
-prefix another lane is computing right now waits for that cut, which it would reach no
-sooner by itself.
+Called until it says why nobody more can go, it admits as many as fit: their prompts then
+share the next steps. Launched is seated: how a prompt runs, with whom and how fast, is
+decided anew for each step (`lanehost.lanes.scheduler`, ADR 15).
+
+Law: the head of the line blocks those behind it, so nobody overtakes beyond what the
+line's own order allows (`lanehost.admission.line`).
 """
 
 from lanehost.admission.line import Line
+from lanehost.admission.setup import AlreadyKept, Wait, set_up
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
-from lanehost.lanes.lane import Lane, LaneState
+from lanehost.lanes.lane import Lane
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
 
 
-def take_job(line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> Lane | None:
-    """Seat the head of the line, or return None when nobody waits or it must wait on."""
+def take_job(
+    line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+) -> Lane | AlreadyKept | Wait:
+    """Seat the head of the line; or take it off with nothing to run; or say what it waits for."""
     head = line.head()
-    if head is None or lanes.num_free == 0:
-        return None
+    if head is None:
+        return Wait.NOBODY
+    ready = _why_not_yet(head, lanes) or set_up(head, lanes, blocks, cache)
+    if isinstance(ready, Wait):
+        return ready
+    line.take_head()
+    if isinstance(ready, AlreadyKept):
+        return ready
+    return lanes.seat(head, ready.block_ids, num_cached_tokens=ready.num_cached_tokens)
+
+
+def _why_not_yet(head: Sequence, lanes: LaneTable) -> Wait | None:
     if lanes.find(head.job.job_id) is not None:
-        # It has just parked, and a step in flight still writes the lane that it gave up.
-        return None
-    cached_ids = _borrow(head, blocks, cache)
-    filling = _lane_ahead(head, lanes, blocks, len(cached_ids))
-    if filling is not None and cache.is_on:
-        blocks.give_back(cached_ids)
-        if not _adopt(filling, head, blocks, cache):
-            return None
-        cached_ids = _borrow(head, blocks, cache)
-    num_new, headroom = _blocks_wanted(head, lanes, blocks)
-    num_new -= len(cached_ids)
-    new_ids = blocks.take(num_new) if cache.make_room(num_new + headroom) else None
-    if new_ids is None:
-        blocks.give_back(cached_ids)
-        return None
-    line.take(head.job.job_id)
-    num_cached_tokens = len(cached_ids) * blocks.block_size
-    return lanes.seat(head, cached_ids + new_ids, num_cached_tokens=num_cached_tokens)
-
-
-def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple[int, int]:
-    """Return the blocks to take, and those to leave free for lanes that grow."""
-    if head.was_parked:
-        return blocks.blocks_for(head.job.num_tokens), 0
-    # With the position of the token that comes after them.
-    needed = min(len(head.token_ids) + 1, head.job.num_tokens)
-    return blocks.blocks_for(needed), sum(lane.is_running for lane in lanes)
-
-
-def _borrow(head: Sequence, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
-    """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
-    borrow = cache.borrow(head.job.scope, head.token_ids)
-    if borrow is None:
-        return ()
-    blocks.share(borrow.block_ids)
-    # Held by the job from here on: its entry may go now, even to make room for this very job.
-    cache.report(borrow)
-    return borrow.block_ids
-
-
-def _lane_ahead(
-    head: Sequence, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
-) -> Lane | None:
-    """Return the lane that computes the most of this prompt, if that is more than is kept."""
-    ahead = [lane for lane in lanes if lane.state is LaneState.PREFILL]
-    best = max(ahead, key=lambda lane: _num_shared_blocks(head, lane, blocks), default=None)
-    if best is None or _num_shared_blocks(head, best, blocks) <= num_cached_blocks:
-        return None
-    return best
-
-
-def _adopt(filling: Lane, head: Sequence, blocks: BlockPool, cache: PromptCache) -> bool:
-    """Keep the shared prefix of a lane that is still filling; False while it is not there yet."""
-    num_tokens = _num_shared_blocks(head, filling, blocks) * blocks.block_size
-    if filling.num_computed_tokens < num_tokens:
-        return False
-    cache.keep(head.job.scope, filling.prefill_ids[:num_tokens], filling.block_ids)
-    return True
-
-
-def _num_shared_blocks(head: Sequence, lane: Lane, blocks: BlockPool) -> int:
-    """Whole blocks that both prompts begin with, leaving the head a token to run."""
-    if lane.job.scope != head.job.scope:
-        return 0
-    ours, theirs, size = head.token_ids, lane.prefill_ids, blocks.block_size
-    limit = min(len(ours) - 1, len(theirs)) // size
-    num_shared = 0
-    while num_shared < limit:
-        block = slice(num_shared * size, (num_shared + 1) * size)
-        if ours[block] != theirs[block]:
-            break
-        num_shared += 1
-    return num_shared
+        # It has just given its lane up, and a step in flight still writes it.
+        return Wait.OWN_LANE
+    return Wait.LANE if lanes.num_free == 0 else None

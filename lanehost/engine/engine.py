@@ -5,21 +5,22 @@ plan → hand the plan to the ranks. Nothing else is awaited than the inbox. Pla
 written while step N is in flight, so the ranks never wait for the master.
 
 Laws: every job that arrives ends in exactly one terminal event; what a step in flight
-still writes is freed when that step has retired, never before.
+still writes is freed when that step has retired, never before; first tokens are handed
+over before the step that guesses at the next is planned.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
-import structlog
-
+from lanehost.admission.give_way import lane_to_give_way
 from lanehost.admission.line import Line
+from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
-from lanehost.cache.prompt_cache import PromptCache
+from lanehost.cache.prompt_cache import EntryKind, PromptCache
 from lanehost.engine.backend import Backend
+from lanehost.engine.flight import Flight
 from lanehost.engine.inbox import (
     Arrived,
     Cancel,
@@ -32,6 +33,7 @@ from lanehost.engine.inbox import (
     StepDone,
     Stop,
 )
+from lanehost.engine.journal import Journal
 from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.settle import Ending, settle_step
 from lanehost.engine.ticket import Ticket
@@ -42,19 +44,18 @@ from lanehost.errors import (
     LanehostError,
     RankGroupLost,
     ReplyCorrupt,
+    StepFailed,
 )
 from lanehost.fault import record_fault
-from lanehost.job import Failed, Finished
+from lanehost.job import Failed, Finished, FinishReason
+from lanehost.lanes.apart import take_apart
 from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.pass_limit import PassLimit
 from lanehost.lanes.scheduler import StepFrame, plan_step
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import EngineSettings
-from ranks.plan import StepPlan, StepRefused, StepResult
-
-log = structlog.get_logger()
-
-MAX_STEPS_IN_FLIGHT = 2
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 
 
 class Engine:
@@ -77,8 +78,8 @@ class Engine:
             line: The waiting line; the door adds to it, the engine takes.
             inbox: What others tell the engine.
             clock: Seconds that only rise.
-            settings: The prompt cache and the drafts.
-            observer: Is told what becomes of each job.
+            settings: The prompt cache, the drafts, how prompts fill steps.
+            observer: Is told what becomes of each job and step.
         """
         facts = backend.facts
         self._backend = backend
@@ -86,22 +87,22 @@ class Engine:
         self._line = line
         self._inbox = inbox
         self._clock = clock
-        self._observer = observer or NoObserver()
+        self._settings = settings
+        self._journal = Journal(observer or NoObserver())
         self._lanes = LaneTable(
             facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
         )
         self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
         self._cache = PromptCache(self._blocks, is_on=settings.prompt_cache)
         self._tickets: dict[str, Ticket] = {}
-        self._in_flight: deque[StepPlan] = deque()
-        self._last_step_id = 0
+        self._flight = Flight()
+        self._pass_limit = PassLimit()
         self._is_draining = False
-        self._is_idle = True
         self._is_stopped = False
         self._lost: RankGroupLost | None = None
 
     def __repr__(self) -> str:
-        return f"<Engine {self._lanes!r} {self._blocks!r} {self._line!r}>"
+        return f"<Engine {self._lanes!r} {self._blocks!r} {self._line!r} {self._flight!r}>"
 
     @property
     def lanes(self) -> LaneTable:
@@ -122,6 +123,11 @@ class Engine:
     def num_open_jobs(self) -> int:
         """Jobs that arrived and have not ended."""
         return len(self._tickets)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it ends once the open jobs have."""
+        return self._is_draining
 
     async def run(self) -> None:
         """Run until drained or stopped; whatever ends it, every job that is open is told.
@@ -149,7 +155,8 @@ class Engine:
                 for command in await self._inbox.take_all():
                     self._handle(command)
                 self._turn()
-                self._note_idle()
+                is_idle = not self._tickets and self._flight.is_empty
+                self._journal.note_idle(self._blocks, self._cache, is_idle=is_idle)
         finally:
             pump.cancel()
             await asyncio.wait({pump})
@@ -160,7 +167,7 @@ class Engine:
     def _is_done(self) -> bool:
         if self._is_stopped or self._lost is not None:
             return True
-        return self._is_draining and not self._tickets and not self._in_flight
+        return self._is_draining and not self._tickets and self._flight.is_empty
 
     async def _pump_outcomes(self) -> None:
         try:
@@ -175,7 +182,7 @@ class Engine:
         match command:
             case Arrived(ticket=ticket):
                 self._tickets[ticket.job.job_id] = ticket
-                self._observer.job_arrived(ticket.job)
+                self._journal.arrived(ticket)
             case Cancel(job_id=job_id, cause=cause):
                 self._cancel(job_id, cause)
             case StepDone(outcome=outcome):
@@ -194,47 +201,63 @@ class Engine:
 
     def _turn(self) -> None:
         """Admit, grow and plan as far as lanes, blocks and steps in flight allow."""
-        rooms = (self._line, self._lanes, self._blocks, self._cache)
-        while (lane := take_job(*rooms)) is not None:
-            self._note_seated(lane)
-        while self._lost is None and len(self._in_flight) < MAX_STEPS_IN_FLIGHT:
+        self._admit()
+        while self._lost is None and self._flight.takes_more:
             while (newest := grow_lanes(self._lanes, self._blocks, self._cache)) is not None:
                 self._park(newest)
             frame = StepFrame(
-                step_id=self._last_step_id + 1,
-                follows=self._last_step_id,
+                step_id=self._flight.next_step_id,
+                follows=self._flight.follows,
                 epoch=self._facts.epoch,
                 max_step_tokens=self._facts.max_step_tokens,
+                max_fill_tokens=self._settings.max_fill_tokens,
+                max_prompts=self._pass_limit.num_prompts,
             )
             plan = plan_step(self._lanes, frame)
             if plan is None:
                 break
             self._submit(plan)
 
-    def _note_seated(self, lane: Lane) -> None:
-        ticket = self._tickets[lane.job.job_id]
-        if ticket.seated_s is None:
-            ticket.seated_s = self._clock()
-            ticket.num_cached_tokens = lane.num_cached_tokens
-        self._observer.job_seated(lane.job.job_id, lane.lane_id, lane.num_cached_tokens)
-        log.info(
-            "job_resumed" if ticket.sequence.was_parked else "job_started",
-            job_id=lane.job.job_id,
-            label=lane.job.label or None,
-            lane_id=lane.lane_id,
-            prompt_tokens=len(lane.job.prompt_ids),
-            cached_tokens=lane.num_cached_tokens,
-            queue_s=round(ticket.seated_s - lane.job.arrived_s, 3),
-        )
+    def _admit(self) -> None:
+        """Seat as many of the line as fit, in its order; their prompts share the next steps."""
+        while True:
+            match take_job(self._line, self._lanes, self._blocks, self._cache):
+                case Lane() as lane:
+                    ticket = self._tickets[lane.job.job_id]
+                    is_first = ticket.seat(lane.num_cached_tokens, now_s=self._clock())
+                    self._journal.seated(ticket, lane, is_first=is_first)
+                case AlreadyKept() as kept:
+                    ticket = self._tickets[kept.sequence.job.job_id]
+                    ticket.seat(kept.num_cached_tokens, now_s=self._clock())
+                    self._finish_warm(ticket)
+                case Wait.LANE | Wait.BLOCKS:
+                    if not self._make_way():
+                        return
+                case _:
+                    return
+
+    def _make_way(self) -> bool:
+        """Have a lane give way to the head of the line; says whether one did."""
+        head = self._line.head()
+        assert head is not None
+        lane = lane_to_give_way(head, self._lanes, self._line.weights)
+        if lane is None:
+            return False
+        self._journal.yielded(lane, to_job_id=head.job.job_id)
+        self._put_back(lane)
+        return True
 
     def _park(self, lane: Lane) -> None:
         """Take a job off its lane for want of blocks; it goes on later, exactly where it was."""
-        ticket = self._tickets[lane.job.job_id]
-        log.info("job_parked", job_id=lane.job.job_id, lane_id=lane.lane_id)
+        self._journal.parked(lane)
+        self._tickets[lane.job.job_id].sequence.was_parked = True
+        self._put_back(lane)
+
+    def _put_back(self, lane: Lane) -> None:
         self._keep(lane)
-        ticket.sequence.was_parked = True
+        sequence = self._tickets[lane.job.job_id].sequence
         self._vacate(lane)
-        self._line.rejoin(ticket.sequence)
+        self._line.rejoin(sequence)
 
     def _submit(self, plan: StepPlan) -> None:
         try:
@@ -243,8 +266,8 @@ class Engine:
             self._lose(error)
             return
         self._lanes.advance(plan)
-        self._last_step_id = plan.step_id
-        self._in_flight.append(plan)
+        self._flight.depart(plan)
+        self._journal.step_planned(plan)
 
     def _cancel(self, job_id: str, cause: CancelCause) -> None:
         ticket = self._tickets.get(job_id)
@@ -261,62 +284,69 @@ class Engine:
         self._end(ticket, Failed(error=error))
 
     def _retire_step(self, outcome: StepResult | StepRefused) -> None:
-        plan = self._in_flight.popleft()
-        assert outcome.step_id == plan.step_id, f"step {outcome.step_id} after {plan.step_id}"
-        if isinstance(outcome, StepRefused):
-            message = f"step {outcome.step_id} was refused: {outcome.reason}"
-            log.error("step_refused", step_id=outcome.step_id, reason=outcome.reason)
-            self._lose(RankGroupLost(message, epoch=outcome.epoch, rank=None))
-            return
-        self._lanes.retire(plan, outcome.accepted)
+        landed = self._flight.land(outcome)
+        self._journal.step_ended(landed.plan, outcome)
+        match outcome:
+            case StepResult() if not landed.was_turned_back:
+                self._settle(landed.plan, outcome)
+            case StepRefused(kind=RefusalKind.FAILED) if not landed.was_turned_back:
+                self._take_apart(landed.plan, outcome)
+            case StepRefused(kind=RefusalKind.SKIPPED) if landed.was_turned_back:
+                pass
+            case _:
+                self._lose(_out_of_step(outcome))
+                return
+        for lane in list(self._lanes):
+            self._release_if_retired(lane)
+
+    def _settle(self, plan: StepPlan, result: StepResult) -> None:
+        self._lanes.retire(plan, result.accepted)
+        self._pass_limit.note_run(len(plan.chunks))
         now_s = self._clock()
-        for ending in settle_step(self._lanes, self._tickets, outcome, now_s=now_s):
+        for ending in settle_step(self._lanes, self._tickets, result, now_s=now_s):
             self._finish(ending)
         for chunk in plan.chunks:
-            if self._lanes[chunk.lane_id].state is LaneState.DECODE:
-                self._keep(self._lanes[chunk.lane_id])
-        for lane in list(self._lanes):
-            self._release_if_retired(lane, retired_step_id=plan.step_id)
+            lane = self._lanes[chunk.lane_id]
+            if lane.is_running:
+                self._keep_marks(lane, since=chunk.start)
+                if lane.is_filled:
+                    self._keep(lane)
+                if lane.is_filled and lane.is_warm:
+                    self._finish_warm(self._tickets[lane.job.job_id])
+
+    def _take_apart(self, plan: StepPlan, refused: StepRefused) -> None:
+        """Go back to where the lanes were before a step that failed, and run it in parts."""
+        for behind in self._flight.turn_back(plan):
+            self._lanes.undo(behind)
+        self._lanes.undo(plan)
+        self._pass_limit.note_failed(len(plan.chunks))
+        failed = take_apart(self._lanes, plan)
+        self._journal.taken_apart(plan, self._lanes)
+        if failed is not None and failed.is_running:
+            message = f"the ranks could not run a step of this request: {refused.reason}"
+            self._end(self._tickets[failed.job.job_id], Failed(error=StepFailed(message)))
 
     def _finish(self, ending: Ending) -> None:
         self._end(self._tickets[ending.job_id], ending.event)
 
+    def _finish_warm(self, ticket: Ticket) -> None:
+        """End a job that asked for no reply: its prompt is computed and kept."""
+        now_s = self._clock()
+        ticket.note_prefilled(now_s=now_s)
+        self._end(ticket, ticket.finished(FinishReason.LENGTH, None, now_s))
+
     def _end(self, ticket: Ticket, event: Finished | Failed) -> None:
         """Give a job its one terminal event, and let go of all that it holds."""
         job_id = ticket.job.job_id
-        self._line.take(job_id)
+        self._line.leave(job_id)
         lane = self._lanes.find(job_id)
         del self._tickets[job_id]
         if lane is not None and lane.is_running:
-            if not _is_corrupt(event):
+            if not _is_unusable(event):
                 self._keep(lane)
             self._vacate(lane)
-        self._observer.job_ended(job_id, event, ticket.sequence.generated_ids)
+        self._journal.ended(ticket, event, None if lane is None else lane.lane_id)
         ticket.stream.put(event)
-        log.info(
-            "job_ended",
-            job_id=job_id,
-            label=ticket.job.label or None,
-            ending=event.reason.value
-            if isinstance(event, Finished)
-            else type(event.error).__name__,
-            prompt_tokens=len(ticket.job.prompt_ids),
-            cached_tokens=ticket.num_cached_tokens,
-            completion_tokens=ticket.reply.num_tokens,
-            lane_id=None if lane is None else lane.lane_id,
-        )
-
-    def _note_idle(self) -> None:
-        """Log once, when the last job has ended and the last step has retired."""
-        is_idle = not self._tickets and not self._in_flight
-        if is_idle and not self._is_idle:
-            log.info(
-                "engine_idle",
-                free_blocks=self._blocks.num_free,
-                kept_blocks=self._cache.num_kept_blocks,
-                num_blocks=self._blocks.num_blocks,
-            )
-        self._is_idle = is_idle
 
     def _keep(self, lane: Lane) -> None:
         """Keep what a lane has computed, for a prompt that begins alike."""
@@ -324,15 +354,20 @@ class Engine:
         computed = lane.sequence.token_ids[: lane.num_computed_tokens]
         self._cache.keep(lane.job.scope, computed, lane.block_ids)
 
+    def _keep_marks(self, lane: Lane, *, since: int) -> None:
+        """Keep the prompt up to each mark that was passed: where others are likely to part."""
+        for mark in lane.job.marks:
+            if since < mark <= lane.num_computed_tokens:
+                prefix = lane.job.prompt_ids[:mark]
+                self._cache.keep(lane.job.scope, prefix, lane.block_ids, kind=EntryKind.MARK)
+
     def _vacate(self, lane: Lane) -> None:
         """Let a lane run out: it is free once the steps in flight have retired."""
         lane.fire(LaneEvent.FINISHED)
-        in_flight = self._in_flight
-        retired_step_id = in_flight[0].step_id - 1 if in_flight else self._last_step_id
-        self._release_if_retired(lane, retired_step_id=retired_step_id)
+        self._release_if_retired(lane)
 
-    def _release_if_retired(self, lane: Lane, *, retired_step_id: int) -> None:
-        if lane.state is LaneState.DRAINING and lane.last_step_id <= retired_step_id:
+    def _release_if_retired(self, lane: Lane) -> None:
+        if lane.state is LaneState.DRAINING and lane.last_step_id <= self._flight.last_landed_id:
             self._blocks.give_back(self._lanes.release(lane))
 
     def _lose(self, error: RankGroupLost) -> None:
@@ -346,15 +381,24 @@ class Engine:
     def _abandon_all(self, error: LanehostError) -> None:
         """Tell every job that is still open, touching nothing that may be broken."""
         for ticket in self._tickets.values():
-            self._line.take(ticket.job.job_id)
+            self._line.leave(ticket.job.job_id)
             if not ticket.stream.is_ended:
                 failed = Failed(error=error)
-                self._observer.job_ended(ticket.job.job_id, failed, ticket.sequence.generated_ids)
+                self._journal.abandoned(ticket, failed)
                 ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)
 
 
-def _is_corrupt(event: Finished | Failed) -> bool:
+def _out_of_step(outcome: StepResult | StepRefused) -> RankGroupLost:
+    """Say that the ranks did with a step what they should not have."""
+    if isinstance(outcome, StepRefused):
+        message = f"step {outcome.step_id} was refused ({outcome.kind.value}): {outcome.reason}"
+    else:
+        message = f"step {outcome.step_id} was run behind one that had failed"
+    return RankGroupLost(message, epoch=outcome.epoch, rank=None)
+
+
+def _is_unusable(event: Finished | Failed) -> bool:
     """Say whether the job's KV must not be used again."""
-    return isinstance(event, Failed) and isinstance(event.error, ReplyCorrupt)
+    return isinstance(event, Failed) and isinstance(event.error, ReplyCorrupt | StepFailed)

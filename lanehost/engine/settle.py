@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import ReplyCorrupt
 from lanehost.fault import record_fault
-from lanehost.job import Failed, Finished, Prefilled, Tokens
+from lanehost.job import Failed, Finished, Tokens
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.table import LaneTable
 from ranks.plan import StepResult
@@ -57,9 +57,7 @@ def _tokens_of(result: StepResult, lane_id: int) -> tuple[int, ...]:
 def _note_first_token(lane: Lane, ticket: Ticket, *, now_s: float) -> None:
     if lane.state is LaneState.PREFILL:
         lane.fire(LaneEvent.PREFILLED)
-    if ticket.first_token_s is None:
-        ticket.first_token_s = now_s
-        ticket.stream.put(Prefilled(cached_tokens=ticket.num_cached_tokens))
+    ticket.note_prefilled(now_s=now_s)
 
 
 def _open_ticket(lane: Lane, tickets: Mapping[str, Ticket]) -> Ticket | None:

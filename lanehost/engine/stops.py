@@ -8,7 +8,7 @@ Pure: no clock, no I/O. The rules, in the order in which they are asked:
    text the earliest wins, and of those that start together the longest, wherever tokens
    and characters were cut: the match is a function of the whole text. A match that a
    longer or an earlier one could still overtake therefore waits for more text.
-3. `max_tokens` ends the reply after its text.
+3. `max_tokens` ends the reply after its text; at 0 it has ended before its first token.
 
 Laws: no part of the stop string that ended the reply is delivered; text that cannot be
 part of a match is delivered at once; the prompt's text never counts. The work is linear
@@ -81,7 +81,8 @@ class StopRules:
     Hand "" as the text of an id of which `is_end_id` is true, and keep it from the
     detokenizer. Once `push` gives a reason, call `finish(detokenizer.flush())`: its text is
     the last of the reply, and its reason and match are the final ones, because text that was
-    held back can still hold a match. Deliver the text of every verdict, in order.
+    held back can still hold a match. Deliver the text of every verdict, in order. A reply of
+    no tokens is only finished.
     """
 
     __slots__ = ("_end", "_eos_ids", "_max_tokens", "_num_tokens", "_scan", "_stop_ids")
@@ -90,13 +91,15 @@ class StopRules:
         self, eos_token_ids: AbstractSet[int], stop: StopParams, *, max_tokens: int
     ) -> None:
         """Start before the first generated token; `stop` has passed `check_stop`."""
-        assert max_tokens >= 1, max_tokens
+        assert max_tokens >= 0, max_tokens
         self._eos_ids = frozenset[int]() if stop.ignore_eos else frozenset(eos_token_ids)
         self._stop_ids = frozenset(stop.token_ids)
         self._max_tokens = max_tokens
         self._num_tokens = 0
         self._scan = _Scan(stop.strings) if stop.strings else None
         self._end: StopVerdict | None = None
+        if max_tokens == 0:
+            self._end = StopVerdict(text="", reason=FinishReason.LENGTH)
 
     def __repr__(self) -> str:
         """Show how far the reply is."""

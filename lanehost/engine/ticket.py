@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lanehost.engine.reply import Reply
 from lanehost.engine.stream import JobStream
-from lanehost.job import Finished, FinishReason, Job, Timing, Usage
+from lanehost.job import Finished, FinishReason, Job, Prefilled, Timing, Usage
 from lanehost.lanes.sequence import Sequence
 
 
@@ -20,7 +20,7 @@ class Ticket:
     reply: Reply
     stream: JobStream
     seated_s: float | None = None
-    first_token_s: float | None = None
+    prefilled_s: float | None = None
     num_cached_tokens: int = 0
 
     @property
@@ -33,12 +33,26 @@ class Ticket:
         """Where the job is: waiting, prefill or decode."""
         if self.seated_s is None:
             return "waiting"
-        return "prefill" if self.first_token_s is None else "decode"
+        return "prefill" if self.prefilled_s is None else "decode"
+
+    def seat(self, num_cached_tokens: int, *, now_s: float) -> bool:
+        """Note that it took a lane; says whether for the first time, which is what counts."""
+        if self.seated_s is not None:
+            return False
+        self.seated_s = now_s
+        self.num_cached_tokens = num_cached_tokens
+        return True
+
+    def note_prefilled(self, *, now_s: float) -> None:
+        """Tell the reader that the prompt is computed; once, whatever comes again."""
+        if self.prefilled_s is None:
+            self.prefilled_s = now_s
+            self.stream.put(Prefilled(cached_tokens=self.num_cached_tokens))
 
     def finished(self, reason: FinishReason, matched: str | int | None, now_s: float) -> Finished:
         """Make the terminal event of a whole reply."""
         assert self.seated_s is not None
-        assert self.first_token_s is not None
+        assert self.prefilled_s is not None
         return Finished(
             reason=reason,
             matched=matched,
@@ -49,7 +63,7 @@ class Ticket:
             ),
             timing=Timing(
                 queue_s=self.seated_s - self.job.arrived_s,
-                prefill_s=self.first_token_s - self.seated_s,
-                decode_s=now_s - self.first_token_s,
+                prefill_s=self.prefilled_s - self.seated_s,
+                decode_s=now_s - self.prefilled_s,
             ),
         )

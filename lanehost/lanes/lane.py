@@ -65,6 +65,7 @@ class Lane:
         num_planned_draws: Tokens that plans so far draw.
         drafter: Guesses what it says next.
         is_guessing: A guess of it is in flight, so where it is will be known from the result.
+        is_alone: A step that it shared could not be run: it has its next one for itself.
         last_step_id: The last step that has rows of this lane; 0 when none has.
         is_announced: The ranks were told of the join.
         num_announced_blocks: Blocks that the ranks were told of.
@@ -84,6 +85,7 @@ class Lane:
     num_planned_draws: int = 0
     drafter: Drafter | None = None
     is_guessing: bool = False
+    is_alone: bool = False
     last_step_id: int = 0
     is_announced: bool = False
     num_announced_blocks: int = 0
@@ -108,6 +110,27 @@ class Lane:
     def is_running(self) -> bool:
         """Whether it carries a job that has not ended."""
         return self.state in (LaneState.PREFILL, LaneState.DECODE)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it only computes a prompt, and draws nothing."""
+        return self.max_draws == 0
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether all that it computes first is there."""
+        return self.num_computed_tokens >= len(self.prefill_ids)
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether it has computed something in this seat."""
+        return self.num_computed_tokens > self.num_cached_tokens
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it gives way to those in the foreground."""
+        assert self.sequence is not None, f"{self!r} carries nothing"
+        return self.sequence.is_background
 
     @property
     def num_room_tokens(self) -> int:

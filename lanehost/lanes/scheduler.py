@@ -1,9 +1,11 @@
 """Decide what the next step computes.
 
 A pure function of the lanes: no clock, no I/O, no memory of the step before.
-Laws: a plan never exceeds its token budget; a lane is in it at most once; decode
-lanes come first, so a long prompt cannot stall a running stream; prompts fill up in
-the order in which their jobs were seated, so none waits for a later one.
+Laws: a plan never exceeds its token budget; a lane is in it at most once; a long prompt
+cannot stall a running stream: lanes that decode come first, and while any does, prompts
+get `max_fill_tokens` of the step at most; prompts fill up in the order in which their
+jobs were seated, those in the foreground first, so none waits for a later one; a lane
+whose step could not be run has its next one for itself.
 """
 
 from collections.abc import Iterable
@@ -19,28 +21,41 @@ from ranks.plan import Chunk, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, StepP
 class StepFrame:
     """What a plan must say and keep to, whatever the lanes hold.
 
-    `follows` is the step that will be the last to have run before this one, 0 for none.
+    Attributes:
+        step_id: The id of the step.
+        follows: The step that will be the last to have run before it, 0 for none.
+        epoch: The rank group's.
+        max_step_tokens: Tokens that a step may run.
+        max_fill_tokens: Those of prompts, in a step that streams wait for.
+        max_prompts: Prompts that may share the step: a pass.
     """
 
     step_id: int
     follows: int
     epoch: int
     max_step_tokens: int
+    max_fill_tokens: int
+    max_prompts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What the lanes run in one step."""
+
+    chunks: tuple[Chunk, ...] = ()
+    decoding: tuple[Lane, ...] = ()
+    drafts: tuple[LaneDraft, ...] = ()
 
 
 def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
     """Plan one step, or return None when there is nothing to run and nothing to tell."""
-    decoding = [lane for lane in lanes if lane.can_decode]
-    budget = frame.max_step_tokens - len(decoding)
-    assert budget >= 0, "the step's budget must hold a token of every lane"
-    chunks = _chunks(lanes, budget=budget)
-    drafts = _drafts(decoding, budget=budget - sum(len(chunk.token_ids) for chunk in chunks))
-    if not decoding and not chunks and not lanes.pending_leaves:
+    work = _alone(lanes, frame) or _together(lanes, frame)
+    if not work.decoding and not work.chunks and not lanes.pending_leaves:
         return None
-    running = [lanes[chunk.lane_id] for chunk in chunks] + decoding
-    rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in chunks]
-    guesses = {draft.lane_id: draft.token_ids for draft in drafts}
-    rows += [_rows(lane, guesses.get(lane.lane_id)) for lane in decoding]
+    running = [*(lanes[chunk.lane_id] for chunk in work.chunks), *work.decoding]
+    rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in work.chunks]
+    guesses = {draft.lane_id: draft.token_ids for draft in work.drafts}
+    rows += [_rows(lane, guesses.get(lane.lane_id)) for lane in work.decoding]
     return StepPlan(
         step_id=frame.step_id,
         epoch=frame.epoch,
@@ -60,31 +75,62 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
             for lane in running
             if lane.num_announced_blocks < len(lane.block_ids)
         ),
-        chunks=tuple(chunks),
-        decodes=tuple(lane.lane_id for lane in decoding),
-        drafts=tuple(drafts),
+        chunks=work.chunks,
+        decodes=tuple(lane.lane_id for lane in work.decoding),
+        drafts=work.drafts,
         digest=rows_digest(frame.step_id, frame.epoch, rows),
     )
 
 
-def _chunks(lanes: Iterable[Lane], *, budget: int) -> list[Chunk]:
+def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
+    """Return the work of the first lane that must run alone and can, if there is one."""
+    for lane in sorted(lanes, key=lambda lane: lane.seat_number):
+        if lane.is_alone and lane.is_settled:
+            if lane.wants_prefill:
+                return _Work(chunks=(_next_chunk(lane, frame.max_step_tokens),))
+            if lane.can_decode:
+                return _Work(decoding=(lane,))
+    return None
+
+
+def _together(lanes: LaneTable, frame: StepFrame) -> _Work:
+    sharing = [lane for lane in lanes if not lane.is_alone]
+    decoding = [lane for lane in sharing if lane.can_decode]
+    budget = frame.max_step_tokens - len(decoding)
+    assert budget >= 0, "the step's budget must hold a token of every lane"
+    # Also those that let this step pass, for a guess: they wait for its end.
+    streams_wait = any(lane.wants_decode for lane in lanes)
+    fill = min(budget, frame.max_fill_tokens) if streams_wait else budget
+    chunks = _chunks(sharing, budget=fill, max_prompts=frame.max_prompts)
+    num_chunked = sum(len(chunk.token_ids) for chunk in chunks)
+    return _Work(
+        chunks=tuple(chunks),
+        decoding=tuple(decoding),
+        drafts=tuple(_drafts(decoding, budget=budget - num_chunked)),
+    )
+
+
+def _chunks(lanes: Iterable[Lane], *, budget: int, max_prompts: int) -> list[Chunk]:
     waiting = [lane for lane in lanes if lane.wants_prefill]
+    waiting.sort(key=lambda lane: (lane.is_background, lane.seat_number))
     chunks: list[Chunk] = []
-    for lane in sorted(waiting, key=lambda lane: lane.seat_number):
+    for lane in waiting[:max_prompts]:
         if budget == 0:
             break
-        start = lane.num_planned_tokens
-        end = min(start + budget, len(lane.prefill_ids))
-        chunks.append(
-            Chunk(
-                lane_id=lane.lane_id,
-                start=start,
-                token_ids=lane.prefill_ids[start:end],
-                draws=end == len(lane.prefill_ids),
-            )
-        )
-        budget -= end - start
+        chunks.append(_next_chunk(lane, budget))
+        budget -= len(chunks[-1].token_ids)
     return chunks
+
+
+def _next_chunk(lane: Lane, budget: int) -> Chunk:
+    start = lane.num_planned_tokens
+    end = min(start + budget, len(lane.prefill_ids))
+    return Chunk(
+        lane_id=lane.lane_id,
+        start=start,
+        token_ids=lane.prefill_ids[start:end],
+        draws=end == len(lane.prefill_ids) and not lane.is_warm,
+    )
 
 
 def _drafts(decoding: list[Lane], *, budget: int) -> list[LaneDraft]:

@@ -125,6 +125,25 @@ class LaneTable:
             lane.is_guessing = num_tokens > 1
             lane.last_step_id = plan.step_id
 
+    def undo(self, plan: StepPlan) -> None:
+        """Take back what `advance` noted of a plan that was not run; the newest plan first."""
+        drafts = plan.drafts_by_lane
+        for lane_id in plan.decodes:
+            lane = self._lanes[lane_id]
+            num_tokens = 1 + len(drafts.get(lane_id, ()))
+            lane.num_planned_tokens -= num_tokens
+            lane.num_planned_draws -= num_tokens
+            lane.is_guessing = False
+        for chunk in plan.chunks:
+            lane = self._lanes[chunk.lane_id]
+            lane.num_planned_tokens -= len(chunk.token_ids)
+            lane.num_planned_draws -= chunk.draws
+        for grow in plan.grows:
+            self._lanes[grow.lane_id].num_announced_blocks -= len(grow.block_ids)
+        for join in plan.joins:
+            self._lanes[join.lane_id].is_announced = False
+        self._unannounced_leaves[:0] = plan.leaves
+
     def retire(self, plan: StepPlan, accepted: Mapping[int, tuple[int, ...]]) -> None:
         """Note that `plan` has run: the KV of its rows is there.
 
@@ -133,9 +152,13 @@ class LaneTable:
             accepted: Lane → the part of its draft that was right; the rest is taken back.
         """
         for chunk in plan.chunks:
-            self._lanes[chunk.lane_id].num_computed_tokens += len(chunk.token_ids)
+            lane = self._lanes[chunk.lane_id]
+            lane.num_computed_tokens += len(chunk.token_ids)
+            lane.is_alone = False
         for lane_id in plan.decodes:
-            self._lanes[lane_id].num_computed_tokens += 1 + len(accepted.get(lane_id, ()))
+            lane = self._lanes[lane_id]
+            lane.num_computed_tokens += 1 + len(accepted.get(lane_id, ()))
+            lane.is_alone = False
         for lane_id, draft_ids in plan.drafts_by_lane.items():
             lane = self._lanes[lane_id]
             num_right = len(accepted.get(lane_id, ()))

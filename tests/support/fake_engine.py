@@ -1,8 +1,9 @@
 """The whole engine over the fake ranks, for tests that run it on a real event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from lanehost.admission.line import Line
 from lanehost.engine.backend import Backend
@@ -35,13 +36,14 @@ class EngineRig:
         facts: GroupFacts | None = None,
         *,
         is_manual: bool = False,
-        prompt_cache: bool = True,
-        max_drafts: int = 0,
+        weights: Mapping[str, int] | None = None,
         observer: EngineObserver | None = None,
         wrap: Callable[[Backend], Backend] = lambda ranks: ranks,
+        **engine: Any,
     ) -> None:
+        """Build it; `engine` are fields of `EngineSettings`, drafts are off unless asked for."""
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
-        self.line = Line(LineSettings())
+        self.line = Line(LineSettings(), weights)
         self.inbox = Inbox()
         self.clock = Clock()
         self.engine = Engine(
@@ -49,7 +51,7 @@ class EngineRig:
             line=self.line,
             inbox=self.inbox,
             clock=self.clock,
-            settings=EngineSettings(prompt_cache=prompt_cache, max_drafts=max_drafts),
+            settings=EngineSettings(**({"max_drafts": 0} | engine)),
             observer=observer,
         )
 

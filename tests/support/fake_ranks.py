@@ -9,12 +9,14 @@ refuses by an AssertionError.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import (
     Draw,
     LaneFault,
+    RefusalKind,
     ResolvedRows,
     StepPlan,
     StepRefused,
@@ -22,6 +24,9 @@ from ranks.plan import (
     result_digest,
     rows_digest,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VOCAB_SIZE = 251
 
@@ -85,6 +90,11 @@ class FakeRanks:
     next turns of the loop. Lanes that draw with `nan_seed` fail. `lost_at_step` and
     `refused_at_step` name steps: what follows a refused step no longer fits, and is
     refused too.
+
+    A step cannot be run (FAILED, and nothing of it is) that has more than `room_prompts`
+    prompts, rows of a lane with one of the `poisoned_seeds`, drafts while `fails_drafts`,
+    or of which `fails` says so. Those that follow it are skipped. `on_plan` is called with
+    each plan as it arrives: to cancel somebody at this very chunk, for instance.
     """
 
     def __init__(self, facts: GroupFacts, *, is_manual: bool = False) -> None:
@@ -95,10 +105,17 @@ class FakeRanks:
         self._may_return = asyncio.Semaphore(0)
         self._is_manual = is_manual
         self._last_step_id = 0
+        self._last_run_id = 0
+        self._not_run: set[int] = set()
         self.plans: list[StepPlan] = []
         self.nan_seed: int | None = None
         self.lost_at_step: int | None = None
         self.refused_at_step: int | None = None
+        self.room_prompts: int | None = None
+        self.poisoned_seeds: set[int] = set()
+        self.fails_drafts = False
+        self.fails: Callable[[StepPlan], bool] = lambda _: False
+        self.on_plan: Callable[[StepPlan], None] = lambda _: None
         self._lost = asyncio.Event()
 
     @property
@@ -108,6 +125,11 @@ class FakeRanks:
     @property
     def num_lanes_held(self) -> int:
         return len(self._lanes)
+
+    @property
+    def plans_run(self) -> list[StepPlan]:
+        """The plans of which something came."""
+        return [plan for plan in self.plans if plan.step_id not in self._not_run]
 
     def let_step_back(self) -> None:
         self._may_return.release()
@@ -121,20 +143,41 @@ class FakeRanks:
             raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
         self.plans.append(plan)
         assert plan.step_id == self._last_step_id + 1
-        assert plan.follows == self._last_step_id
         assert plan.epoch == self._facts.epoch
         assert plan.num_tokens <= self._facts.max_step_tokens
         self._last_step_id = plan.step_id
+        self.on_plan(plan)
         if plan.step_id == self.lost_at_step:
             self.lose()
             return
-        if self.refused_at_step is not None and plan.step_id >= self.refused_at_step:
-            refused = StepRefused(step_id=plan.step_id, epoch=plan.epoch, reason="asked to")
-            self._outcomes.append(refused)
-        else:
+        kind = self._refusal(plan)
+        if kind is None:
+            self._last_run_id = plan.step_id
             self._outcomes.append(self._run(plan))
+        else:
+            self._not_run.add(plan.step_id)
+            self._outcomes.append(
+                StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason="asked to")
+            )
         if not self._is_manual:
             self._may_return.release()
+
+    def _refusal(self, plan: StepPlan) -> RefusalKind | None:
+        if self.refused_at_step is not None and plan.step_id >= self.refused_at_step:
+            return RefusalKind.MISMATCH
+        if plan.follows != self._last_run_id:
+            assert plan.follows in self._not_run, "follows a step that was never there"
+            return RefusalKind.SKIPPED
+        seeds = {lane_id: lane.draw.seed for lane_id, lane in self._lanes.items()}
+        seeds |= {join.lane_id: join.draw.seed for join in plan.joins}
+        running = {*(chunk.lane_id for chunk in plan.chunks), *plan.decodes}
+        fails = (
+            (self.room_prompts is not None and len(plan.chunks) > self.room_prompts)
+            or any(seeds[lane_id] in self.poisoned_seeds for lane_id in running)
+            or (self.fails_drafts and bool(plan.drafts))
+            or self.fails(plan)
+        )
+        return RefusalKind.FAILED if fails else None
 
     async def next_outcome(self) -> StepResult | StepRefused:
         await self._may_return.acquire()

@@ -19,18 +19,16 @@ _NUMBERS = itertools.count(1)
 def make_job(
     prompt_ids: tuple[int, ...] = (1, 2, 3),
     *,
-    max_tokens: int = 4,
-    draw: Draw | None = None,
     job_id: str | None = None,
-    scope: str = "",
+    draw: Draw | None = None,
+    **values: Any,
 ) -> Job:
+    """A job of few tokens; `values` are fields of `Job`."""
     return Job(
         job_id=job_id or f"job-{next(_NUMBERS)}",
         prompt_ids=prompt_ids,
-        max_tokens=max_tokens,
         draw=draw or Draw(),
-        arrived_s=0.0,
-        scope=scope,
+        **({"max_tokens": 4, "arrived_s": 0.0} | values),
     )
 
 
@@ -74,7 +72,7 @@ def make_ticket(
 
 def arrive(ticket: Ticket, line: Line, inbox: Inbox) -> JobStream:
     """Do what the door does: join the line and tell the engine."""
-    line.promise()
+    line.promise(ticket.job.scope)
     line.join(ticket.sequence)
     inbox.put(Arrived(ticket))
     return ticket.stream

@@ -1,27 +1,14 @@
-from lanehost.admission.line import Line
+from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
-from lanehost.cache.blocks import BlockPool
-from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.lane import LaneEvent
-from lanehost.lanes.table import LaneTable
-from lanehost.settings import LineSettings
 from tests.support.jobs import make_sequence
+from tests.support.rooms import join, keep, make_rooms
 
-
-def make_rooms(*, num_lanes=2, num_blocks=4, is_on=True):
-    blocks = BlockPool(num_blocks=num_blocks, block_size=4)
-    cache = PromptCache(blocks, is_on=is_on)
-    return Line(LineSettings()), LaneTable(num_lanes, block_size=4), blocks, cache
-
-
-def join(line, job):
-    line.promise()
-    line.join(job)
-    return job
+PROMPT = tuple(range(10))
 
 
 def test_nobody_waits_nobody_is_seated():
-    assert take_job(*make_rooms()) is None
+    assert take_job(*make_rooms()) is Wait.NOBODY
 
 
 def test_first_come_first_served():
@@ -36,52 +23,18 @@ def test_no_free_lane_no_seat():
     join(line, make_sequence())
     join(line, make_sequence())
     take_job(*rooms)
-    assert take_job(*rooms) is None
+    assert take_job(*rooms) is Wait.LANE
     assert len(line) == 1
 
 
 def test_a_head_that_does_not_fit_now_blocks_those_behind_it():
     line, lanes, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=4)
     join(line, make_sequence((1,) * 4, max_tokens=4))
-    join(line, make_sequence((1,) * 8, max_tokens=4))
+    join(line, make_sequence((2,) * 8, max_tokens=4))
     join(line, make_sequence((1,), max_tokens=1))
     take_job(*rooms)
-    assert take_job(*rooms) is None
+    assert take_job(*rooms) is Wait.BLOCKS
     assert (len(line), lanes.num_free, blocks.num_free) == (2, 2, 2)
-
-
-def test_a_new_job_gets_the_blocks_of_its_prompt_and_of_its_first_token():
-    line, *_ = rooms = make_rooms()
-    join(line, make_sequence((1,) * 4, max_tokens=9))
-    assert len(take_job(*rooms).block_ids) == 2
-
-
-def test_a_job_never_gets_more_blocks_than_it_can_ever_need():
-    line, *_ = rooms = make_rooms()
-    join(line, make_sequence((1,) * 3, max_tokens=1))
-    assert len(take_job(*rooms).block_ids) == 1
-
-
-def test_a_block_is_left_free_for_each_lane_that_runs():
-    line, _, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=4)
-    for _ in range(3):
-        join(line, make_sequence((1,), max_tokens=9))
-    assert take_job(*rooms) is not None
-    assert take_job(*rooms) is not None
-    assert take_job(*rooms) is None
-    assert blocks.num_free == 2
-
-
-def test_a_job_that_had_to_park_gets_all_that_it_can_ever_need_or_waits_on():
-    line, _, blocks, _ = rooms = make_rooms(num_lanes=3, num_blocks=6)
-    parked = make_sequence((1,) * 4, max_tokens=8)
-    parked.generated_ids += [5, 6]
-    parked.was_parked = True
-    line.rejoin(parked)
-    held = blocks.take(4)
-    assert take_job(*rooms) is None
-    blocks.give_back(held)
-    assert len(take_job(*rooms).block_ids) == 3
 
 
 def test_a_job_that_has_just_parked_waits_until_its_old_lane_is_free():
@@ -90,92 +43,14 @@ def test_a_job_that_has_just_parked_waits_until_its_old_lane_is_free():
     lane = take_job(*rooms)
     lane.fire(LaneEvent.FINISHED)
     line.rejoin(sequence)
-    assert take_job(*rooms) is None
+    assert take_job(*rooms) is Wait.OWN_LANE
     lanes.release(lane)
     assert take_job(*rooms).sequence is sequence
 
 
-PROMPT = tuple(range(10))
-
-
-def keep(rooms, token_ids, *, scope=""):
-    """Let the cache alone hold the state of these tokens."""
-    *_, blocks, cache = rooms
-    block_ids = blocks.take(blocks.blocks_for(len(token_ids)))
-    cache.keep(scope, token_ids, block_ids)
-    blocks.give_back(block_ids)
-    return block_ids
-
-
-def test_kept_blocks_are_shared_and_not_computed_again():
-    line, _, blocks, _ = rooms = make_rooms(num_blocks=8)
-    kept = keep(rooms, PROMPT)
-    join(line, make_sequence(PROMPT, max_tokens=2))
-    lane = take_job(*rooms)
-    assert lane.block_ids[:2] == kept[:2]
-    assert (lane.num_cached_tokens, lane.num_planned_tokens, lane.num_computed_tokens) == (8, 8, 8)
-    assert [blocks.num_holders(block) for block in lane.block_ids] == [2, 2, 1]
-
-
-def test_what_another_scope_kept_is_not_seen():
-    line, *_ = rooms = make_rooms(num_blocks=8)
-    keep(rooms, PROMPT, scope="theirs")
-    join(line, make_sequence(PROMPT, max_tokens=2))
-    assert take_job(*rooms).num_cached_tokens == 0
-
-
-def test_kept_prefixes_make_room_for_a_job_that_needs_it():
-    line, _, _, cache = rooms = make_rooms(num_blocks=4)
-    keep(rooms, (7,) * 12)
-    join(line, make_sequence((*PROMPT, 10, 11), max_tokens=6))
-    assert len(take_job(*rooms).block_ids) == 4
-    assert cache.num_entries == 0
-
-
-def test_a_long_entry_never_locks_out_the_job_that_shares_its_beginning():
-    """Sharing pins only what is shared: the rest of the entry may go."""
-    line, _, blocks, _ = rooms = make_rooms(num_blocks=4)
-    keep(rooms, PROMPT[:4] + (7,) * 12)
-    join(line, make_sequence((*PROMPT, 50, 51, 52, 53, 54), max_tokens=1))
-    lane = take_job(*rooms)
-    assert lane.num_cached_tokens == 4
-    assert (len(lane.block_ids), blocks.num_free) == (4, 0)
-
-
-def test_a_head_that_must_wait_on_holds_nothing():
-    line, _, blocks, cache = rooms = make_rooms(num_lanes=2, num_blocks=6)
-    join(line, make_sequence((9,) * 9, max_tokens=3))
-    take_job(*rooms)
-    keep(rooms, PROMPT[:4])
-    join(line, make_sequence(PROMPT, max_tokens=6))
-    assert take_job(*rooms) is None
-    assert (blocks.num_free, cache.num_kept_blocks) == (2, 1)
-
-
-def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
-    line, lanes, *_ = rooms = make_rooms(num_blocks=16)
-    join(line, make_sequence(PROMPT, max_tokens=2))
-    join(line, make_sequence((*PROMPT[:9], 77, 78), max_tokens=2))
-    filling = take_job(*rooms)
-    assert take_job(*rooms) is None
-    filling.num_computed_tokens = 8
-    second = take_job(*rooms)
-    assert second.num_cached_tokens == 8
-    assert second.block_ids[:2] == filling.block_ids[:2]
-    assert lanes.num_free == 0
-
-
-def test_a_prompt_of_another_scope_waits_for_nobody():
-    line, *_ = rooms = make_rooms(num_blocks=16)
-    join(line, make_sequence(PROMPT, max_tokens=2))
-    join(line, make_sequence(PROMPT, max_tokens=2, scope="other"))
-    take_job(*rooms)
-    assert take_job(*rooms).num_cached_tokens == 0
-
-
-def test_without_the_cache_nobody_waits_and_nothing_is_shared():
-    line, _, blocks, cache = rooms = make_rooms(num_blocks=16, is_on=False)
-    for _ in range(2):
-        join(line, make_sequence(PROMPT, max_tokens=2))
-        assert take_job(*rooms).num_cached_tokens == 0
-    assert (blocks.num_free, cache.num_entries) == (10, 0)
+def test_a_warm_job_whose_prompt_is_kept_takes_no_lane():
+    line, lanes, blocks, _ = rooms = make_rooms(num_blocks=8)
+    keep(rooms, PROMPT)
+    warm = join(line, make_sequence(PROMPT, max_tokens=0))
+    assert take_job(*rooms) == AlreadyKept(warm, 8)
+    assert (len(line), lanes.num_free, blocks.num_free) == (0, 2, 6)

@@ -1,10 +1,7 @@
 import asyncio
 import dataclasses
-import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from lanehost.engine.inbox import Cancel, CancelCause, Drain, GroupLost, Stop
 from lanehost.errors import (
@@ -15,11 +12,11 @@ from lanehost.errors import (
     RankGroupLost,
     ReplyCorrupt,
 )
-from lanehost.job import Failed, Finished, FinishReason, Prefilled, StopParams, Tokens
+from lanehost.job import Finished, FinishReason, Prefilled, StopParams, Tokens
 from lanehost.lanes.lane import LaneState
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import VOCAB_SIZE, FakeRanks, fake_facts, solo_continuation
+from tests.support.fake_ranks import FakeRanks, fake_facts, solo_continuation
 from tests.support.jobs import BrokenDetokenizer, ending, make_job, read_all, text_of, token_ids
 
 
@@ -338,60 +335,3 @@ async def test_an_engine_that_is_cancelled_leaves_no_stream_open():
     with pytest.raises(asyncio.CancelledError):
         await run
     assert isinstance(ending([event async for event in stream]).error, Draining)
-
-
-async def run_schedule(seed, num_jobs):
-    """Random arrivals, cancels, deadlines and stops against one engine."""
-    rng = random.Random(seed)
-    vocab_size = rng.choice((2, 5, VOCAB_SIZE))
-    rig = EngineRig(
-        fake_facts(
-            num_lanes=rng.randint(1, 5),
-            num_blocks=16,
-            max_step_tokens=rng.randint(5, 20),
-            vocab_size=vocab_size,
-        ),
-        prompt_cache=rng.random() < 0.8,
-        max_drafts=rng.choice((0, 1, 3, 8)),
-    )
-    # Few different tokens: many prompts begin alike, and hit what others have kept.
-    jobs = [
-        make_job(
-            tuple(rng.randrange(2) for _ in range(rng.randint(1, 30))),
-            scope=rng.choice("ab"),
-            max_tokens=rng.randint(1, 20),
-            draw=Draw(temperature=rng.choice((0.0, 0.7)), seed=rng.randrange(99)),
-        )
-        for _ in range(num_jobs)
-    ]
-
-    async def client(job):
-        await settle_loop(rng.randrange(30))
-        stream = rig.send(job)
-        leaves_after = rng.choice((None, None, rng.randrange(12)))
-        events = []
-        async with stream:
-            async for event in stream:
-                events.append(event)
-                if len(events) == leaves_after:
-                    rig.inbox.put(Cancel(job.job_id, rng.choice(list(CancelCause))))
-        return events
-
-    async with rig.running():
-        return vocab_size, jobs, await asyncio.gather(*(client(job) for job in jobs))
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 2**32), st.integers(1, 12))
-def test_in_any_schedule_n_in_n_out_and_every_reply_is_its_solo_run(seed, num_jobs):
-    vocab_size, jobs, replies = asyncio.run(run_schedule(seed, num_jobs))
-    for job, events in zip(jobs, replies, strict=True):
-        last = ending(events)
-        if isinstance(last, Failed):
-            assert isinstance(last.error, Cancelled | DeadlinePassed)
-        else:
-            assert last.usage.completion_tokens == job.max_tokens
-        got = token_ids(events)
-        target = solo_continuation(job.prompt_ids, job.draw, job.max_tokens, vocab_size)
-        assert got == target[: len(got)]
-        assert isinstance(last, Failed) or len(got) == job.max_tokens

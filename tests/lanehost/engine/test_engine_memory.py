@@ -74,13 +74,12 @@ async def test_without_the_prompt_cache_every_prompt_is_computed():
 
 async def test_under_pressure_lanes_park_and_go_on_exactly_where_they_were():
     """Four replies of which the pool can hold two: all end, each as if alone."""
-    rig = EngineRig(fake_facts(num_blocks=16))
+    parks = []
+    rig = EngineRig(fake_facts(num_blocks=16), observer=SeatingObserver(parks))
     jobs = [
         make_job((n, n + 1, n + 2), max_tokens=28, draw=Draw(temperature=n % 2, seed=n))
         for n in range(1, 5)
     ]
-    parks = []
-    rig.engine._observer = SeatingObserver(parks)
     async with rig.running():
         replies = await asyncio.gather(*(read_all(rig.send(job)) for job in jobs))
     assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]

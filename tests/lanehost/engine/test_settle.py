@@ -27,7 +27,7 @@ def test_the_first_token_moves_the_lane_to_decode_and_says_prefilled():
     assert settle(lanes, [ticket], {0: 7}) == []
     assert lane.state is LaneState.DECODE
     assert ticket.phase == "decode"
-    assert ticket.first_token_s == 2.0
+    assert ticket.prefilled_s == 2.0
 
 
 def test_the_last_token_is_an_ending():

@@ -221,6 +221,15 @@ def test_a_reply_that_is_cut_off_releases_its_text_without_a_reason():
     assert rules.finish("") == stops.StopVerdict(text="a")
 
 
+def test_a_reply_of_no_tokens_has_ended_before_the_first():
+    rules = StopRules(frozenset({EOS}), StopParams(strings=("a",)), max_tokens=0)
+
+    assert repr(rules) == "<StopRules LENGTH 0/0>"
+    with pytest.raises(AssertionError):
+        rules.push(EOS, "")
+    assert rules.finish("") == stops.StopVerdict(text="", reason=FinishReason.LENGTH)
+
+
 def test_the_state_is_shown():
     rules = StopRules(frozenset({EOS}), StopParams(), max_tokens=3)
     before = repr(rules)

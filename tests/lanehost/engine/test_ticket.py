@@ -8,13 +8,13 @@ def test_the_phase_follows_what_has_happened():
     assert ticket.phase == "waiting"
     ticket.seated_s = 1.0
     assert ticket.phase == "prefill"
-    ticket.first_token_s = 2.0
+    ticket.prefilled_s = 2.0
     assert ticket.phase == "decode"
 
 
 def test_the_terminal_event_counts_tokens_and_seconds():
     ticket = make_ticket(make_job((1, 2, 3)), Inbox())
-    ticket.seated_s, ticket.first_token_s = 1.0, 2.5
+    ticket.seated_s, ticket.prefilled_s = 1.0, 2.5
     ticket.reply.push(7)
     finished = ticket.finished(FinishReason.EOS, 7, 4.0)
     assert (finished.reason, finished.matched) == (FinishReason.EOS, 7)

@@ -2,15 +2,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanehost.lanes.lane import LaneEvent
-from lanehost.lanes.scheduler import StepFrame, plan_step
+from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from ranks.plan import ResolvedRows, rows_digest
+from tests.support.frames import make_frame
 from tests.support.jobs import make_sequence
 
 
-def plan(lanes, *, budget=8, step_id=1):
-    frame = StepFrame(step_id=step_id, follows=step_id - 1, epoch=1, max_step_tokens=budget)
-    return plan_step(lanes, frame)
+def plan(lanes, *, step_id=1, **frame):
+    return plan_step(lanes, make_frame(step_id, **frame))
 
 
 def advance(lanes, **kwargs):

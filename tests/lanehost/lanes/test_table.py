@@ -3,16 +3,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lanehost.lanes.lane import IllegalLaneEvent, LaneEvent, LaneState
-from lanehost.lanes.scheduler import StepFrame, plan_step
+from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
+from tests.support.frames import make_frame
 from tests.support.jobs import make_sequence
 
 BUDGET = 8
 
 
 def plan(lanes, step_id=1):
-    frame = StepFrame(step_id=step_id, follows=step_id - 1, epoch=1, max_step_tokens=BUDGET)
-    return plan_step(lanes, frame)
+    return plan_step(lanes, make_frame(step_id, budget=BUDGET))
 
 
 def test_the_free_lane_with_the_lowest_number_is_seated():
@@ -103,6 +103,54 @@ def test_repr_counts_the_states():
     assert repr(LaneTable(2, block_size=4)) == "<LaneTable FREE=2 PREFILL=0 DECODE=0 DRAINING=0>"
 
 
+def all_that_plans_change(lanes):
+    """What a plan notes of lanes; the step that wrote last stays noted, run or not."""
+    return lanes.pending_leaves, [
+        (
+            lane.lane_id,
+            lane.num_planned_tokens,
+            lane.num_planned_draws,
+            lane.num_announced_blocks,
+            lane.is_announced,
+            lane.is_guessing,
+        )
+        for lane in lanes
+    ]
+
+
+def test_plans_that_were_not_run_are_taken_back_newest_first():
+    lanes = LaneTable(2, block_size=4)
+    gone = lanes.seat(make_sequence(), (5,))
+    lanes.advance(plan(lanes))
+    gone.fire(LaneEvent.FINISHED)
+    lanes.release(gone)
+    lanes.seat(make_sequence((1,) * 12), (6, 7, 8))
+    before = all_that_plans_change(lanes)
+    steps = [plan(lanes, 2)]
+    lanes.advance(steps[0])
+    steps.append(plan(lanes, 3))
+    lanes.advance(steps[1])
+    assert steps[0].leaves
+    for step in reversed(steps):
+        lanes.undo(step)
+    assert all_that_plans_change(lanes) == before
+    assert plan(lanes, 4).joins == steps[0].joins
+
+
+def test_a_draft_that_was_not_run_is_taken_back():
+    lanes = LaneTable(1, block_size=4, max_drafts=2)
+    lane = lanes.seat(make_sequence((5, 6, 7, 5, 6), max_tokens=9), (0, 1, 2, 3))
+    lane.num_planned_tokens = lane.num_computed_tokens = 5
+    lane.num_planned_draws = 1
+    before = all_that_plans_change(lanes)
+    step = plan(lanes)
+    lanes.advance(step)
+    assert lane.is_guessing
+    lanes.undo(step)
+    assert all_that_plans_change(lanes) == before
+    assert plan(lanes) == step
+
+
 class LaneTableMachine(RuleBasedStateMachine):
     """Random lives of lanes; the plans must obey their laws at every step."""
 
@@ -134,7 +182,13 @@ class LaneTableMachine(RuleBasedStateMachine):
         assert not joined & self.known_to_ranks
         self.known_to_ranks |= joined
         assert self.known_to_ranks.issuperset(rows)
+        before = all_that_plans_change(self.lanes)
         self.lanes.advance(step)
+        after = all_that_plans_change(self.lanes)
+        self.lanes.undo(step)
+        assert all_that_plans_change(self.lanes) == before
+        self.lanes.advance(step)
+        assert all_that_plans_change(self.lanes) == after
 
     @precondition(lambda self: list(self.lanes))
     @rule(data=st.data())

@@ -1,0 +1,127 @@
+"""Set a job up for a lane: what is kept of its prompt, and the blocks for the rest.
+
+Laws: a new job gets the blocks of its prompt, and leaves one free for each lane that
+runs: replies grow as they go (`lanehost.lanes.growth`). One that had to park gets all
+that it can ever need, or waits on: so no job is parked over and over. What the prompt
+cache holds of a prompt is shared and not computed again; a prompt whose prefix another
+lane is computing right now waits for that cut, which it would reach no sooner by itself.
+What a set-up that must wait had taken is given back.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import PromptCache
+from lanehost.lanes.lane import Lane, LaneState
+from lanehost.lanes.sequence import Sequence
+from lanehost.lanes.table import LaneTable
+
+
+class Wait(Enum):
+    """Why nobody takes a lane now.
+
+    NOBODY waits; no LANE is free; the head's OWN_LANE, which it gave up, is still being
+    written; another lane computes its PREFIX; the pool has no BLOCKS for it.
+    """
+
+    NOBODY = "nobody"
+    LANE = "lane"
+    OWN_LANE = "own lane"
+    PREFIX = "prefix"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The blocks that a sequence begins with, held for it; `num_cached_tokens` are in them."""
+
+    block_ids: tuple[int, ...]
+    num_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyKept:
+    """There is nothing to compute: all that a warm job could keep is kept already."""
+
+    sequence: Sequence
+    num_cached_tokens: int
+
+
+def set_up(
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+) -> Prepared | AlreadyKept | Wait:
+    """Hold all that the head of the line needs for a lane, or say what it waits for."""
+    cached_ids = _borrow(head, blocks, cache)
+    filling = _lane_ahead(head, lanes, blocks, len(cached_ids))
+    if filling is not None and cache.is_on:
+        blocks.give_back(cached_ids)
+        if not _adopt(filling, head, blocks, cache):
+            return Wait.PREFIX
+        cached_ids = _borrow(head, blocks, cache)
+    num_cached_tokens = len(cached_ids) * blocks.block_size
+    if head.job.is_warm and len(cached_ids) == len(head.token_ids) // blocks.block_size:
+        blocks.give_back(cached_ids)
+        return AlreadyKept(head, num_cached_tokens)
+    num_new, headroom = _blocks_wanted(head, lanes, blocks)
+    num_new -= len(cached_ids)
+    new_ids = blocks.take(num_new) if cache.make_room(num_new + headroom) else None
+    if new_ids is None:
+        blocks.give_back(cached_ids)
+        return Wait.BLOCKS
+    return Prepared(cached_ids + new_ids, num_cached_tokens)
+
+
+def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple[int, int]:
+    """Return the blocks to take, and those to leave free for lanes that grow."""
+    if head.was_parked:
+        return blocks.blocks_for(head.job.num_tokens), 0
+    # With the position of the token that comes after them.
+    needed = min(len(head.token_ids) + 1, head.job.num_tokens)
+    return blocks.blocks_for(needed), sum(lane.is_running for lane in lanes)
+
+
+def _borrow(head: Sequence, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
+    """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
+    borrow = cache.borrow(head.job.scope, head.token_ids)
+    if borrow is None:
+        return ()
+    blocks.share(borrow.block_ids)
+    # Held by the job from here on: its entry may go now, even to make room for this very job.
+    cache.report(borrow)
+    return borrow.block_ids
+
+
+def _lane_ahead(
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
+) -> Lane | None:
+    """Return the lane that computes the most of this prompt, if that is more than is kept."""
+    ahead = [lane for lane in lanes if lane.state is LaneState.PREFILL]
+    best = max(ahead, key=lambda lane: _num_shared_blocks(head, lane, blocks), default=None)
+    if best is None or _num_shared_blocks(head, best, blocks) <= num_cached_blocks:
+        return None
+    return best
+
+
+def _adopt(filling: Lane, head: Sequence, blocks: BlockPool, cache: PromptCache) -> bool:
+    """Keep the shared prefix of a lane that is still filling; False while it is not there yet."""
+    num_tokens = _num_shared_blocks(head, filling, blocks) * blocks.block_size
+    if filling.num_computed_tokens < num_tokens:
+        return False
+    cache.keep(head.job.scope, filling.prefill_ids[:num_tokens], filling.block_ids)
+    return True
+
+
+def _num_shared_blocks(head: Sequence, lane: Lane, blocks: BlockPool) -> int:
+    """Whole blocks that both prompts begin with, leaving the head a token to run."""
+    if lane.job.scope != head.job.scope:
+        return 0
+    ours, theirs, size = head.token_ids, lane.prefill_ids, blocks.block_size
+    limit = min(len(ours) - 1, len(theirs)) // size
+    num_shared = 0
+    while num_shared < limit:
+        block = slice(num_shared * size, (num_shared + 1) * size)
+        if ours[block] != theirs[block]:
+            break
+        num_shared += 1
+    return num_shared

@@ -1,0 +1,124 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanehost.admission.give_way import lane_to_give_way
+from lanehost.job import Priority
+from lanehost.lanes.lane import LaneEvent
+from lanehost.lanes.table import LaneTable
+from tests.support.jobs import make_sequence
+
+BACKGROUND, FOREGROUND = Priority.BACKGROUND, Priority.FOREGROUND
+
+
+def seat(lanes, *, scope="", priority=FOREGROUND, progressed=True):
+    lane = lanes.seat(make_sequence(scope=scope, priority=priority), (0,))
+    lane.num_computed_tokens = lane.num_planned_tokens = int(progressed)
+    return lane
+
+
+def head(*, scope="", priority=FOREGROUND):
+    return make_sequence(scope=scope, priority=priority)
+
+
+def test_the_newest_in_the_background_gives_way_to_the_foreground():
+    lanes = LaneTable(3, block_size=4)
+    seat(lanes, priority=BACKGROUND)
+    newest = seat(lanes, priority=BACKGROUND)
+    seat(lanes)
+    assert lane_to_give_way(head(), lanes, {}) is newest
+
+
+def test_nobody_gives_way_before_having_progressed():
+    lanes = LaneTable(1, block_size=4)
+    seat(lanes, priority=BACKGROUND, progressed=False)
+    assert lane_to_give_way(head(), lanes, {}) is None
+
+
+def test_nobody_gives_way_to_the_background():
+    lanes = LaneTable(2, block_size=4)
+    seat(lanes)
+    seat(lanes, priority=BACKGROUND)
+    assert lane_to_give_way(head(priority=BACKGROUND), lanes, {}) is None
+
+
+def test_who_waited_its_most_never_gives_way():
+    lanes = LaneTable(1, block_size=4)
+    lane = seat(lanes, priority=BACKGROUND)
+    lane.sequence.is_promoted = True
+    assert lane_to_give_way(head(), lanes, {}) is None
+
+
+def test_while_a_lane_is_about_to_be_free_nobody_gives_way():
+    lanes = LaneTable(2, block_size=4)
+    seat(lanes, priority=BACKGROUND)
+    seat(lanes).fire(LaneEvent.FINISHED)
+    assert lane_to_give_way(head(), lanes, {}) is None
+
+
+def test_within_one_scope_and_priority_nobody_gives_way():
+    lanes = LaneTable(2, block_size=4)
+    seat(lanes)
+    seat(lanes)
+    assert lane_to_give_way(head(), lanes, {}) is None
+
+
+def test_a_scope_with_more_than_its_share_gives_way_to_one_with_less():
+    lanes = LaneTable(4, block_size=4)
+    seats = [seat(lanes, scope="flood") for _ in range(4)]
+    assert lane_to_give_way(head(scope="other"), lanes, {}) is seats[-1]
+
+
+def test_a_scope_at_its_share_keeps_its_lanes():
+    lanes = LaneTable(4, block_size=4)
+    for scope in ("flood", "flood", "other", "other"):
+        seat(lanes, scope=scope)
+    assert lane_to_give_way(head(scope="other"), lanes, {}) is None
+
+
+def test_shares_follow_the_weights():
+    lanes = LaneTable(4, block_size=4)
+    for scope in ("big", "big", "big", "small"):
+        seat(lanes, scope=scope)
+    assert lane_to_give_way(head(scope="small"), lanes, {"big": 3, "small": 1}) is None
+    assert lane_to_give_way(head(scope="small"), lanes, {"big": 1, "small": 1}) is not None
+
+
+def test_the_background_goes_before_the_foreground_of_a_scope_with_too_much():
+    lanes = LaneTable(4, block_size=4)
+    quiet = seat(lanes, scope="flood", priority=BACKGROUND)
+    for _ in range(3):
+        seat(lanes, scope="flood")
+    assert lane_to_give_way(head(scope="other"), lanes, {}) is quiet
+
+
+def test_a_background_head_takes_no_foreground_lane_whatever_its_share():
+    lanes = LaneTable(4, block_size=4)
+    for _ in range(4):
+        seat(lanes, scope="flood")
+    waiting = head(scope="other", priority=BACKGROUND)
+    assert lane_to_give_way(waiting, lanes, {}) is None
+
+
+SCOPES = ("a", "b", "c")
+
+
+@given(
+    st.lists(st.sampled_from(SCOPES), min_size=1, max_size=9),
+    st.sampled_from(SCOPES),
+    st.fixed_dictionaries({scope: st.integers(1, 5) for scope in SCOPES}),
+)
+def test_two_scopes_never_push_each_other_out_in_turn(seated, waiting, weights):
+    """Once all that can give way has, one of those who did does not get its seat back so."""
+    lanes = LaneTable(len(seated), block_size=4)
+    for scope in seated:
+        seat(lanes, scope=scope)
+    given_up = 0
+    while (lane := lane_to_give_way(head(scope=waiting), lanes, weights)) is not None:
+        pushed_out = lane.job.scope
+        lane.fire(LaneEvent.FINISHED)
+        lanes.release(lane)
+        seat(lanes, scope=waiting)
+        given_up += 1
+        assert given_up <= len(seated)
+        back = lane_to_give_way(head(scope=pushed_out), lanes, weights)
+        assert back is None or back.job.scope != waiting

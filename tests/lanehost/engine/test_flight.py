@@ -1,0 +1,72 @@
+import pytest
+
+from lanehost.engine.flight import Flight
+from ranks.plan import RefusalKind, StepPlan, StepRefused
+
+
+def depart(flight):
+    plan = StepPlan(step_id=flight.next_step_id, epoch=1, follows=flight.follows)
+    flight.depart(plan)
+    return plan
+
+
+def outcome_of(plan):
+    return StepRefused(step_id=plan.step_id, epoch=1, kind=RefusalKind.FAILED, reason="")
+
+
+def test_each_plan_follows_the_one_before_it():
+    flight = Flight()
+    plans = [depart(flight), depart(flight)]
+    assert [(plan.step_id, plan.follows) for plan in plans] == [(1, 0), (2, 1)]
+
+
+def test_no_more_than_two_are_out():
+    flight = Flight()
+    depart(flight)
+    depart(flight)
+    assert not flight.takes_more
+    with pytest.raises(AssertionError, match="step 3 on top of"):
+        depart(flight)
+
+
+def test_outcomes_come_in_the_order_of_the_plans():
+    flight = Flight()
+    first, second = depart(flight), depart(flight)
+    with pytest.raises(AssertionError, match="step 2 after 1"):
+        flight.land(outcome_of(second))
+    assert first.step_id == 1
+
+
+def test_what_is_behind_a_failed_step_comes_back_before_anything_leaves():
+    flight = Flight()
+    first, second = depart(flight), depart(flight)
+    assert not flight.land(outcome_of(first)).was_turned_back
+    assert flight.turn_back(first) == (second,)
+    assert not flight.takes_more
+    assert flight.land(outcome_of(second)).was_turned_back
+    assert flight.takes_more
+    third = depart(flight)
+    assert (third.step_id, third.follows) == (3, 0)
+    assert not flight.land(outcome_of(third)).was_turned_back
+
+
+def test_the_next_plan_follows_what_ran_before_the_failed_one():
+    flight = Flight()
+    first = depart(flight)
+    flight.land(outcome_of(first))
+    second = depart(flight)
+    flight.land(outcome_of(second))
+    flight.turn_back(second)
+    assert depart(flight).follows == first.step_id
+
+
+def test_a_plan_that_follows_nothing_that_was_there_is_a_bug():
+    flight = Flight()
+    with pytest.raises(AssertionError):
+        flight.depart(StepPlan(step_id=1, epoch=1, follows=7))
+
+
+def test_repr_shows_what_is_out():
+    flight = Flight()
+    depart(flight)
+    assert repr(flight) == "<Flight [1] follows 1 turned back 0>"

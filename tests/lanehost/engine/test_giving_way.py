@@ -1,0 +1,213 @@
+"""Who goes first, who gives way, and warm jobs: over the fake ranks."""
+
+import asyncio
+
+import pytest
+
+from lanehost.admission.line import Line
+from lanehost.engine.observer import NoObserver
+from lanehost.job import Finished, FinishReason, Prefilled, Priority
+from lanehost.settings import LineSettings
+from ranks.plan import Draw
+from tests.support.fake_engine import EngineRig, settle_loop
+from tests.support.fake_ranks import fake_facts, solo_continuation
+from tests.support.jobs import ending, make_job, read_all, token_ids
+
+BACKGROUND = Priority.BACKGROUND
+LONG = tuple(range(100, 160))
+
+
+def solo(job):
+    return solo_continuation(job.prompt_ids, job.draw, job.max_tokens)
+
+
+class Journal(NoObserver):
+    """Notes who sat down, who gave way, and who ended, in order."""
+
+    def __init__(self):
+        self.notes = []
+
+    def job_seated(self, job_id, lane_id, num_cached_tokens):
+        self.notes.append(("seated", job_id, num_cached_tokens))
+
+    def job_yielded(self, job_id):
+        self.notes.append(("yielded", job_id))
+
+    def job_ended(self, job_id, event, token_ids):
+        self.notes.append(("ended", job_id))
+
+    def of(self, job, *, kind):
+        return [note[2:] for note in self.notes if note[:2] == (kind, job.job_id)]
+
+
+def rig_with(journal, **facts):
+    values = {"num_lanes": 1, "num_blocks": 64, "max_step_tokens": 8} | facts
+    return EngineRig(fake_facts(**values), observer=journal)
+
+
+async def test_a_warm_job_draws_nothing_and_the_next_prompt_goes_on_from_it():
+    rig = EngineRig(fake_facts(num_blocks=64))
+    warm = make_job(LONG, max_tokens=0)
+    job = make_job((*LONG, 7, 8), max_tokens=4)
+    async with rig.running():
+        events = await read_all(rig.send(warm))
+        reply = await read_all(rig.send(job))
+    assert [type(event) for event in events] == [Prefilled, Finished]
+    assert ending(events).reason is FinishReason.LENGTH
+    assert ending(events).usage.completion_tokens == 0
+    assert ending(reply).usage.cached_tokens == 60
+    assert token_ids(reply) == solo(job)
+
+
+async def test_a_warm_job_whose_prompt_is_kept_ends_at_once_and_runs_nothing():
+    rig = EngineRig(fake_facts(num_blocks=64))
+    async with rig.running():
+        await read_all(rig.send(make_job((*LONG, 1), max_tokens=0)))
+        num_plans = len(rig.ranks.plans)
+        events = await read_all(rig.send(make_job((*LONG, 1), max_tokens=0)))
+    assert [type(event) for event in events] == [Prefilled, Finished]
+    assert ending(events).usage.cached_tokens == 60
+    assert not any(plan.chunks for plan in rig.ranks.plans[num_plans:])
+
+
+async def test_a_warm_job_in_the_background_yields_at_a_chunk_and_keeps_its_progress():
+    journal = Journal()
+    rig = rig_with(journal)
+    warm = make_job(LONG, max_tokens=0, priority=BACKGROUND)
+    urgent = make_job((1, 2, 3), max_tokens=3)
+    async with rig.running():
+        stream = rig.send(warm)
+        await settle_loop(8)
+        reply = await read_all(rig.send(urgent))
+        events = await read_all(stream)
+    assert token_ids(reply) == solo(urgent)
+    assert isinstance(ending(events), Finished)
+    order = [note[:2] for note in journal.notes if note[0] != "seated"]
+    assert order == [
+        ("yielded", warm.job_id),
+        ("ended", urgent.job_id),
+        ("ended", warm.job_id),
+    ]
+    first, second = journal.of(warm, kind="seated")
+    assert first == (0,)
+    assert second[0] >= 8
+    # Usage says what was there when it first sat down, not what it had computed itself.
+    assert ending(events).usage.cached_tokens == 0
+    assert sum(isinstance(event, Prefilled) for event in events) == 1
+
+
+async def test_a_background_job_does_not_yield_before_a_chunk_of_progress():
+    journal = Journal()
+    rig = rig_with(journal)
+    slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
+    urgent = make_job((1, 2, 3), max_tokens=3)
+    async with rig.running():
+        streams = [rig.send(slow)]
+        await settle_loop(2)
+        assert rig.engine.lanes.num_free == 0
+        assert not rig.engine.lanes[0].has_progressed
+        streams.append(rig.send(urgent))
+        await asyncio.gather(*map(read_all, streams))
+    computed = [sum(len(c.token_ids) for c in plan.chunks) for plan in rig.ranks.plans]
+    assert journal.of(slow, kind="seated")[1][0] >= 8
+    assert sum(computed) <= len(LONG) + 3 + 8
+
+
+async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
+    journal = Journal()
+    rig = rig_with(journal, num_lanes=2)
+    quiet = [
+        make_job((n, n), max_tokens=25, priority=BACKGROUND, draw=Draw(temperature=0.9, seed=n))
+        for n in range(3)
+    ]
+    urgent = [make_job((n, 1, 2), max_tokens=6) for n in range(10, 14)]
+    async with rig.running():
+        waiting = [asyncio.ensure_future(read_all(rig.send(job))) for job in quiet]
+        await settle_loop(12)
+        replies = await asyncio.gather(*(read_all(rig.send(job)) for job in urgent))
+        replies += [await one for one in waiting]
+    jobs = urgent + quiet
+    assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
+    assert any(note[0] == "yielded" for note in journal.notes)
+    ended = [note[1] for note in journal.notes if note[0] == "ended"]
+    assert set(ended[:4]) == {job.job_id for job in urgent}
+
+
+async def test_a_flooding_scope_gives_lanes_back_to_one_that_has_fewer_than_its_share():
+    journal = Journal()
+    rig = rig_with(journal, num_lanes=4, max_step_tokens=16)
+    flood = [make_job((n,), max_tokens=40, scope="flood") for n in range(8)]
+    other = make_job((9, 9), max_tokens=5, scope="other")
+    async with rig.running():
+        waiting = [asyncio.ensure_future(read_all(rig.send(job))) for job in flood]
+        await settle_loop(12)
+        reply = await read_all(rig.send(other))
+        assert not [note for note in journal.notes if note[0] == "ended"][1:]
+        replies = [await one for one in waiting]
+    assert token_ids(reply) == solo(other)
+    assert [token_ids(events) for events in replies] == [solo(job) for job in flood]
+    assert sum(note[0] == "yielded" for note in journal.notes) == 1
+
+
+async def test_a_background_job_that_waited_its_most_is_not_overtaken_for_ever():
+    """Urgent jobs without end, and one in the background: it ends all the same."""
+    rig = rig_with(Journal())
+    slow = make_job(tuple(range(30)), max_tokens=3, priority=BACKGROUND)
+    async with rig.running():
+        waiting = asyncio.ensure_future(read_all(rig.send(slow)))
+        num_urgent = 0
+        open_jobs = [asyncio.ensure_future(read_all(rig.send(make_job())))]
+        while not waiting.done():
+            open_jobs.append(asyncio.ensure_future(read_all(rig.send(make_job()))))
+            await open_jobs.pop(0)
+            num_urgent += 1
+            assert num_urgent < 1000
+        await asyncio.gather(*open_jobs)
+    assert token_ids(waiting.result()) == solo(slow)
+    assert num_urgent > 60
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_any_participant_of_a_pass_may_yield_and_the_others_go_on(number):
+    """Three prompts share passes; one is in the background and gives its lane up in between."""
+    journal = Journal()
+    rig = rig_with(journal, num_lanes=4, max_step_tokens=12)
+    unrelated = make_job((50, 51), max_tokens=40)
+    jobs = [
+        make_job(
+            tuple(range(30 * n, 30 * n + 25)),
+            max_tokens=5,
+            priority=BACKGROUND if n == number else Priority.FOREGROUND,
+        )
+        for n in range(3)
+    ]
+    async with rig.running():
+        first = asyncio.ensure_future(read_all(rig.send(unrelated)))
+        await settle_loop(6)
+        waiting = [asyncio.ensure_future(read_all(rig.send(job))) for job in jobs]
+        while not any(lane.has_progressed for lane in rig.engine.lanes if lane.is_background):
+            await settle_loop(1)
+        urgent = make_job((1, 2, 3), max_tokens=3)
+        assert token_ids(await read_all(rig.send(urgent))) == solo(urgent)
+        replies = [await one for one in waiting]
+        assert token_ids(await first) == solo(unrelated)
+    assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
+    assert [note[1] for note in journal.notes if note[0] == "yielded"] == [jobs[number].job_id]
+
+
+async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_computed():
+    rig = EngineRig(fake_facts(num_blocks=64, max_step_tokens=8), is_manual=True)
+    run = asyncio.ensure_future(rig.engine.run())
+    rig.send(make_job(LONG, marks=(6, 13), max_tokens=3))
+    await settle_loop()
+    rig.ranks.let_step_back()
+    await settle_loop()
+    assert rig.engine.cache.num_kept_blocks == 1
+    rig.ranks.let_step_back()
+    await settle_loop()
+    assert rig.engine.cache.num_kept_blocks == 3
+    run.cancel()
+
+
+def test_the_line_of_the_rig_knows_no_weights():
+    assert Line(LineSettings()).weights == {}

@@ -1,0 +1,128 @@
+"""Random lives of the whole engine: who arrives, leaves, is refused, gives way, fails.
+
+`run_schedule` runs one over the fake ranks and returns what every client saw; the caller
+compares each reply with the target's own continuation.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lanehost.engine.inbox import Cancel, CancelCause
+from lanehost.engine.observer import NoObserver
+from lanehost.job import Event, Failed, Finished, Job, Priority
+from ranks.plan import Draw, StepPlan, StepRefused, StepResult
+from tests.support.fake_engine import EngineRig, settle_loop
+from tests.support.fake_ranks import VOCAB_SIZE, fake_facts
+from tests.support.jobs import make_job
+
+POISON = 666
+WEIGHTS = {"a": 1, "b": 3}
+
+
+class Befell(NoObserver):
+    """Notes what befell jobs and steps, by its name."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def job_seated(self, job_id: str, lane_id: int, num_cached_tokens: int) -> None:
+        self.names |= {"cached"} if num_cached_tokens else set()
+
+    def job_parked(self, job_id: str) -> None:
+        self.names.add("parked")
+
+    def job_yielded(self, job_id: str) -> None:
+        self.names.add("yielded")
+
+    def lane_alone(self, lane_id: int) -> None:
+        self.names.add("alone")
+
+    def step_ended(self, plan: StepPlan, outcome: StepResult | StepRefused) -> None:
+        if isinstance(outcome, StepRefused):
+            self.names.add(outcome.kind.value)
+            self.names |= {"draft error"} if plan.drafts else set()
+        else:
+            self.names |= {"pass"} if len(plan.chunks) > 1 else set()
+            self.names |= {"draft"} if plan.drafts else set()
+
+    def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
+        self.names.add(type(event.error).__name__ if isinstance(event, Failed) else "Finished")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a schedule: the reply of each job, and all that befell them."""
+
+    vocab_size: int
+    jobs: list[Job]
+    replies: list[list[Event]]
+    befell: set[str]
+
+
+async def run_schedule(seed: int, num_jobs: int) -> Ran:
+    """Random arrivals, cancels, deadlines, pressure, yields and failing steps on one engine."""
+    rng = random.Random(seed)
+    vocab_size = rng.choice((2, 5, VOCAB_SIZE))
+    befell = Befell()
+    rig = EngineRig(
+        fake_facts(
+            num_lanes=rng.randint(1, 5),
+            num_blocks=16,
+            max_step_tokens=rng.randint(5, 20),
+            vocab_size=vocab_size,
+        ),
+        prompt_cache=rng.random() < 0.8,
+        max_drafts=rng.choice((0, 1, 3, 8)),
+        max_fill_tokens=rng.randint(1, 8),
+        weights=rng.choice((None, WEIGHTS)),
+        observer=befell,
+    )
+    rig.ranks.room_prompts = rng.choice((None, None, 1, 2))
+    rig.ranks.fails_drafts = rng.random() < 0.2
+    rig.ranks.poisoned_seeds = {POISON}
+    rig.ranks.fails = _hiccups(rng)
+    jobs = [_random_job(rng) for _ in range(num_jobs)]
+
+    async def client(job: Job) -> list[Event]:
+        await settle_loop(rng.randrange(30))
+        stream = rig.send(job)
+        leaves_after = rng.choice((None, None, rng.randrange(12)))
+        events: list[Event] = []
+        async with stream:
+            async for event in stream:
+                events.append(event)
+                if len(events) == leaves_after:
+                    rig.inbox.put(Cancel(job.job_id, rng.choice(list(CancelCause))))
+        return events
+
+    async with rig.running():
+        replies = await asyncio.gather(*(client(job) for job in jobs))
+    return Ran(vocab_size=vocab_size, jobs=jobs, replies=replies, befell=befell.names)
+
+
+def _random_job(rng: random.Random) -> Job:
+    # Few different tokens: many prompts begin alike, and hit what others have kept.
+    prompt = tuple(rng.randrange(2) for _ in range(rng.randint(1, 30)))
+    return make_job(
+        prompt,
+        scope=rng.choice("ab"),
+        max_tokens=rng.choice((0, rng.randint(1, 20), rng.randint(1, 20))),
+        draw=Draw(
+            temperature=rng.choice((0.0, 0.7)),
+            seed=POISON if rng.random() < 0.05 else rng.randrange(99),
+        ),
+        priority=rng.choice((Priority.FOREGROUND, Priority.FOREGROUND, Priority.BACKGROUND)),
+        marks=tuple(sorted(rng.sample(range(1, len(prompt) + 1), rng.randrange(len(prompt)) % 3))),
+    )
+
+
+def _hiccups(rng: random.Random) -> Callable[[StepPlan], bool]:
+    """Steps that fail now and then, whatever is in them: never one that a lane has for itself."""
+    often = rng.choice((0.0, 0.0, 0.3))
+
+    def fails(plan: StepPlan) -> bool:
+        return len(plan.chunks) + len(plan.decodes) > 1 and rng.random() < often
+
+    return fails
