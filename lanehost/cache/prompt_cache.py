@@ -7,14 +7,17 @@ that made it and the lanes that go on from it share bytes, and a restore copies 
 Laws: a prefix is used only if scope and every token agree, compared and not trusted to a
 hash; a look-up borrows, and a borrowed entry is never a victim; an entry removed while
 borrowed is dead: out of look-ups at once, its blocks held until its last borrower has
-reported; superseded entries go first, then the least recently used; a match leaves at
-least one token to run.
+reported; a match leaves at least one token to run. Every eviction frees a block, so what
+longer entries share stays until they have gone: room is made from the ends. Among those
+that free one, superseded entries go first, then the least recently used.
 """
 
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
-from itertools import count
+from itertools import count, islice
 from struct import pack
 
 from lanehost.cache.blocks import BlockPool
@@ -29,6 +32,17 @@ class EntryState(Enum):
     DEAD = "dead"
 
 
+class EntryKind(Enum):
+    """Why a prefix is kept.
+
+    STATE is what a sequence had come to; a longer entry that covers it supersedes it. MARK
+    is where others are likely to part; nothing supersedes it.
+    """
+
+    STATE = "state"
+    MARK = "mark"
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """One kept prefix. Owned and changed by `PromptCache` alone.
@@ -38,23 +52,23 @@ class Entry:
         token_ids: Every token that the state covers: a whole number of blocks.
         block_ids: The blocks that hold it.
         keys: The chained key of each block's prefix; see `chain_keys`.
+        kind: Why it is kept; a state can become a mark.
         num_borrowers: Look-ups that have not reported.
         last_used: Rises with every use.
-        is_superseded: A longer entry covers all of it.
     """
 
     scope: str
     token_ids: tuple[int, ...]
     block_ids: tuple[int, ...]
     keys: tuple[bytes, ...]
+    kind: EntryKind
     state: EntryState = EntryState.VISIBLE
     num_borrowers: int = 0
     last_used: int = 0
-    is_superseded: bool = False
 
     def __repr__(self) -> str:
         return (
-            f"<Entry {self.state.name} {len(self.token_ids)} tokens, "
+            f"<Entry {self.state.name} {self.kind.name} {len(self.token_ids)} tokens, "
             f"{self.num_borrowers} borrowers>"
         )
 
@@ -94,6 +108,9 @@ class _Index:
             if not covering:
                 del self.by_key[key]
 
+    def covering(self, key: bytes) -> Collection[Entry]:
+        return self.by_key.get(key, {}).values()
+
 
 def chain_keys(scope: str, token_ids: tuple[int, ...], block_size: int) -> tuple[bytes, ...]:
     """Return a key for the prefix that ends with each whole block of `token_ids`.
@@ -121,6 +138,8 @@ class PromptCache:
         self._entries: list[Entry] = []
         self._dead: list[Entry] = []
         self._index = _Index()
+        # Block → how many entries hold it, dead ones included.
+        self._num_keeping: Counter[int] = Counter()
         self._uses = count(1)
         self.counters = CacheCounters()
 
@@ -145,11 +164,23 @@ class PromptCache:
     @property
     def num_kept_blocks(self) -> int:
         """Blocks that entries hold, dead ones included, each counted once."""
-        entries = (*self._entries, *self._dead)
-        return len({block_id for entry in entries for block_id in entry.block_ids})
+        return len(self._num_keeping)
+
+    @property
+    def num_borrowed_blocks(self) -> int:
+        """Blocks that borrowed entries hold, dead ones included, each counted once."""
+        return len(self._borrowed_ids())
+
+    @property
+    def num_dead_blocks(self) -> int:
+        """Blocks that dead entries hold, each counted once; visible ones may hold them too."""
+        return len(_block_ids(self._dead))
 
     def borrow(self, scope: str, token_ids: tuple[int, ...]) -> Borrow | None:
         """Find the longest kept prefix of a prompt that leaves a token to run.
+
+        Of the entries that cover it, the shortest is borrowed: a mark that prompts go on
+        from stays fresh, while the tails of others age.
 
         What is returned must be reported once the blocks have holders of their own.
         """
@@ -157,7 +188,7 @@ class PromptCache:
         usable = token_ids[: (len(token_ids) - 1) // block_size * block_size]
         keys = chain_keys(scope, usable, block_size)
         for num_blocks in range(len(keys), 0, -1):
-            entry = self._matching(scope, usable[: num_blocks * block_size], keys[num_blocks - 1])
+            entry = self._shortest(scope, usable[: num_blocks * block_size], keys[num_blocks - 1])
             if entry is not None:
                 self._touch(entry)
                 entry.num_borrowers += 1
@@ -171,20 +202,27 @@ class PromptCache:
         entry.num_borrowers -= 1
         if entry.state is EntryState.DEAD and entry.num_borrowers == 0:
             self._dead.remove(entry)
-            self._blocks.give_back(entry.block_ids)
+            self._let_go(entry)
 
     def keep(
-        self, scope: str, token_ids: tuple[int, ...], block_ids: tuple[int, ...]
+        self,
+        scope: str,
+        token_ids: tuple[int, ...],
+        block_ids: tuple[int, ...],
+        *,
+        kind: EntryKind = EntryKind.STATE,
     ) -> Entry | None:
         """Keep the whole blocks of a state; returns None when it has none.
 
-        Nothing is kept when the cache is off. The same state again is a refresh, and
-        holds nothing anew. An entry that the new one covers is superseded.
+        Nothing is kept when the cache is off. What an entry covers already is a refresh,
+        and holds nothing anew; a mark is an entry of its own all the same, in the blocks
+        of the one that covers it. A state that is kept again as a mark becomes one.
 
         Args:
             scope: Whose it is.
             token_ids: Every token that the state covers.
             block_ids: The block table that holds it, from position 0 on.
+            kind: Why it is kept.
         """
         block_size = self._blocks.block_size
         num_blocks = len(token_ids) // block_size
@@ -192,18 +230,16 @@ class PromptCache:
             return None
         covered = token_ids[: num_blocks * block_size]
         keys = chain_keys(scope, covered, block_size)
-        existing = self._matching(scope, covered, keys[-1])
+        existing = self._shortest(scope, covered, keys[-1])
         if existing is not None:
-            self._touch(existing)
-            self.counters.refreshed += 1
-            return existing
-        entry = Entry(scope=scope, token_ids=covered, block_ids=block_ids[:num_blocks], keys=keys)
-        self._blocks.share(entry.block_ids)
-        self._supersede(entry)
-        self._entries.append(entry)
-        self._index.add(entry)
-        self._touch(entry)
-        self.counters.kept += 1
+            is_same = len(existing.keys) == num_blocks
+            if kind is EntryKind.STATE or is_same:
+                self._refresh(existing, kind)
+                return existing
+            block_ids = existing.block_ids
+        held = block_ids[:num_blocks]
+        entry = Entry(scope=scope, token_ids=covered, block_ids=held, keys=keys, kind=kind)
+        self._add(entry)
         return entry
 
     def make_room(self, num_blocks: int) -> bool:
@@ -213,7 +249,7 @@ class PromptCache:
         """
         if self._blocks.num_free >= num_blocks:
             return True
-        if self._blocks.num_free + self._num_evictable() < num_blocks:
+        if not self._could_free(num_blocks - self._blocks.num_free):
             return False
         while self._blocks.num_free < num_blocks:
             self._remove(self._victim())
@@ -230,36 +266,65 @@ class PromptCache:
         if entry.state is EntryState.VISIBLE:
             self._remove(entry)
 
-    def _matching(self, scope: str, prefix: tuple[int, ...], key: bytes) -> Entry | None:
-        covering = self._index.by_key.get(key, {}).values()
-        matching = [
-            entry
-            for entry in covering
-            if entry.scope == scope and entry.token_ids[: len(prefix)] == prefix
-        ]
-        return max(matching, key=lambda entry: entry.last_used, default=None)
+    def _shortest(self, scope: str, prefix: tuple[int, ...], key: bytes) -> Entry | None:
+        """Return the shortest entry that covers a prefix; of two, the one used last."""
+        covering = sorted(
+            self._index.covering(key), key=lambda entry: (len(entry.keys), -entry.last_used)
+        )
+        # The first one agrees, unless two prefixes have one hash.
+        for entry in covering:
+            if entry.scope == scope and entry.token_ids[: len(prefix)] == prefix:
+                return entry
+        return None
 
-    def _supersede(self, longer: Entry) -> None:
-        for key in longer.keys[:-1]:
-            for entry in self._index.by_key.get(key, {}).values():
-                # Cheap tests first: tokens are compared only with entries that end here.
-                if entry.keys[-1] != key or entry.scope != longer.scope:
-                    continue
-                if longer.token_ids[: len(entry.token_ids)] == entry.token_ids:
-                    entry.is_superseded = True
-
-    def _num_evictable(self) -> int:
-        """Blocks that would be free if every entry without borrowers were gone."""
-        held: dict[int, int] = {}
-        for entry in self._entries:
-            if entry.num_borrowers == 0:
-                for block_id in entry.block_ids:
-                    held[block_id] = held.get(block_id, 0) + 1
-        return sum(self._blocks.num_holders(block_id) == num for block_id, num in held.items())
+    def _could_free(self, num_blocks: int) -> bool:
+        """Say whether so many blocks would be free if all entries without borrowers went."""
+        borrowed = self._borrowed_ids()
+        evictable = (
+            block_id
+            for block_id, num_keeping in self._num_keeping.items()
+            if self._blocks.num_holders(block_id) == num_keeping and block_id not in borrowed
+        )
+        return sum(1 for _ in islice(evictable, num_blocks)) == num_blocks
 
     def _victim(self) -> Entry:
+        """Choose who goes next.
+
+        Whoever holds a block holds those before it in the table that it came from. So an
+        entry whose last block has another holder frees none; and where room can be made,
+        there is one that frees some.
+        """
         unborrowed = [entry for entry in self._entries if entry.num_borrowers == 0]
-        return min(unborrowed, key=lambda entry: (not entry.is_superseded, entry.last_used))
+        return min(
+            unborrowed,
+            key=lambda entry: (
+                self._blocks.num_holders(entry.block_ids[-1]) > 1,
+                not self._is_superseded(entry),
+                entry.last_used,
+            ),
+        )
+
+    def _is_superseded(self, entry: Entry) -> bool:
+        """Say whether a longer entry covers all of a state."""
+        return entry.kind is EntryKind.STATE and len(self._index.covering(entry.keys[-1])) > 1
+
+    def _borrowed_ids(self) -> set[int]:
+        entries = (*self._entries, *self._dead)
+        return _block_ids(entry for entry in entries if entry.num_borrowers)
+
+    def _add(self, entry: Entry) -> None:
+        self._blocks.share(entry.block_ids)
+        self._num_keeping.update(entry.block_ids)
+        self._entries.append(entry)
+        self._index.add(entry)
+        self._touch(entry)
+        self.counters.kept += 1
+
+    def _refresh(self, entry: Entry, kind: EntryKind) -> None:
+        if kind is EntryKind.MARK:
+            entry.kind = EntryKind.MARK
+        self._touch(entry)
+        self.counters.refreshed += 1
 
     def _remove(self, entry: Entry) -> None:
         self._entries.remove(entry)
@@ -268,7 +333,18 @@ class PromptCache:
         if entry.num_borrowers:
             self._dead.append(entry)
         else:
-            self._blocks.give_back(entry.block_ids)
+            self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        self._blocks.give_back(entry.block_ids)
+        for block_id in entry.block_ids:
+            self._num_keeping[block_id] -= 1
+            if self._num_keeping[block_id] == 0:
+                del self._num_keeping[block_id]
 
     def _touch(self, entry: Entry) -> None:
         entry.last_used = next(self._uses)
+
+
+def _block_ids(entries: Iterable[Entry]) -> set[int]:
+    return {block_id for entry in entries for block_id in entry.block_ids}

@@ -5,25 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import EntryState, PromptCache, chain_keys
-
-SIZE = 4
-
-
-def make_cache(num_blocks=16):
-    blocks = BlockPool(num_blocks=num_blocks, block_size=SIZE)
-    return PromptCache(blocks), blocks
-
-
-def keep(cache, blocks, token_ids, *, scope="s"):
-    """Compute these tokens in a lane, keep them, and end the lane."""
-    block_ids = blocks.take(blocks.blocks_for(len(token_ids)))
-    entry = cache.keep(scope, token_ids, block_ids)
-    blocks.give_back(block_ids)
-    return entry
-
-
-def tokens(count, *, first=0):
-    return tuple(range(first, first + count))
+from tests.support.prompt_caches import SIZE, keep, make_cache, tokens
 
 
 def test_the_longest_prefix_is_found_in_whole_blocks():
@@ -94,8 +76,8 @@ def test_the_same_state_again_is_a_refresh_and_holds_nothing_anew():
 def test_a_borrowed_entry_is_never_a_victim():
     cache, blocks = make_cache(num_blocks=4)
     keep(cache, blocks, tokens(8))
-    keep(cache, blocks, tokens(8, first=50))
     borrow = cache.borrow("s", tokens(9))
+    keep(cache, blocks, tokens(8, first=50))
     assert cache.make_room(2)
     assert borrow.entry.state is EntryState.VISIBLE
     assert not cache.make_room(3)
@@ -118,35 +100,6 @@ def test_blocks_that_a_lane_holds_too_are_not_counted_as_room():
     assert not cache.make_room(3)
     assert cache.make_room(2)
     assert cache.num_entries == 1
-
-
-def test_superseded_entries_go_first_then_the_least_recently_used():
-    cache, blocks = make_cache(num_blocks=16)
-    old = keep(cache, blocks, tokens(4, first=50))
-    lane = blocks.take(3)
-    short = cache.keep("s", tokens(4), lane)
-    long = cache.keep("s", tokens(12), lane)
-    blocks.give_back(lane)
-    cache.report(cache.borrow("s", tokens(5)))
-    assert short.is_superseded
-    assert not long.is_superseded
-    assert cache._victim() is short
-    cache.forget(short)
-    assert cache._victim() is old
-
-
-def test_an_entry_that_only_begins_alike_is_not_superseded():
-    cache, blocks = make_cache()
-    other = keep(cache, blocks, (*tokens(4), 90, 91, 92, 93))
-    keep(cache, blocks, tokens(12))
-    assert not other.is_superseded
-
-
-def test_an_entry_of_another_scope_is_not_superseded():
-    cache, blocks = make_cache()
-    other = keep(cache, blocks, tokens(4), scope="t")
-    keep(cache, blocks, tokens(8))
-    assert not other.is_superseded
 
 
 def test_two_borrowers_the_first_finds_it_unusable_the_second_frees_it():
@@ -176,7 +129,7 @@ def test_forgetting_a_dead_entry_again_changes_nothing():
     for _ in range(2):
         cache.forget(entry)
     assert blocks.num_free == 16
-    assert "DEAD 8 tokens" in repr(entry)
+    assert "DEAD STATE 8 tokens" in repr(entry)
     assert repr(cache) == "<PromptCache 0 entries, 0 blocks>"
 
 
@@ -206,7 +159,7 @@ def test_keeping_compares_tokens_only_with_entries_that_end_where_the_new_one_pa
 def test_room_that_is_free_is_not_looked_for():
     cache, blocks = make_cache()
     keep(cache, blocks, tokens(8))
-    cache._num_evictable = None
+    cache._could_free = None
     assert cache.make_room(blocks.num_free)
 
 
