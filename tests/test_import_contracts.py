@@ -28,6 +28,7 @@ PLANTS = [
     ("lanehost/engine/engine.py", "import lanehost.v1.inference_pb2", "public-stubs"),
     ("lanehost/engine/engine.py", "import ranks.wire.rank_pb2", "rank-stubs"),
     ("lanehost/rank_group/facts.py", "import ranks.sampler", "plan-and-wire"),
+    ("lanehost/http/app.py", "import prometheus_client", "prometheus"),
     ("lanehost/recorder/checker.py", "import lanehost.lanes.lane", "recorder-sees"),
     ("lanehost/errors.py", "import lanehost.job", "no-circles"),
     ("lanehost/new_room.py", "import lanehost.job", "master-rooms"),
