@@ -8,7 +8,7 @@ from google.protobuf import message as protobuf
 from google.protobuf.descriptor import FieldDescriptor
 
 from lanehost.door.model_card import ModelCard
-from lanehost.job import Role, SamplingParams, Timing, Usage
+from lanehost.job import Priority, Role, SamplingParams, Timing, Usage
 from lanehost.settings import MAX_MESSAGE_BYTES
 from lanehost.v1 import inference_pb2 as pb
 
@@ -28,6 +28,10 @@ _ROLES = {
     Role.SYSTEM.value: pb.ROLE_SYSTEM,
     Role.USER.value: pb.ROLE_USER,
     Role.ASSISTANT.value: pb.ROLE_ASSISTANT,
+}
+_PRIORITIES = {
+    Priority.FOREGROUND.value: pb.PRIORITY_FOREGROUND,
+    Priority.BACKGROUND.value: pb.PRIORITY_BACKGROUND,
 }
 _REASONS = {
     pb.FINISH_REASON_EOS: "eos",
@@ -66,7 +70,8 @@ class Message(TypedDict):
 class Options(TypedDict, total=False):
     """How to generate; what is absent takes the server's default (see `model()`).
 
-    `temperature` 0 is greedy. `stop` is one string or several. `timeout` is in
+    `max_tokens` 0 makes no reply, and warms the prompt cache. `temperature` 0 is greedy.
+    `stop` is one string or several. `priority` is foreground or background. `timeout` is in
     seconds. `label` is your own name for the request, for the server's log.
     """
 
@@ -79,6 +84,7 @@ class Options(TypedDict, total=False):
     stop: str | Iterable[str]
     stop_token_ids: Iterable[int]
     ignore_eos: bool
+    priority: str
     label: str
     timeout: float
 
@@ -145,7 +151,13 @@ def encode_request(kind: type[_Request], prompt: Prompt, options: Options) -> _R
         known = ", ".join(Options.__annotations__)
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known are {known}")
     message = kind()
-    _fill(message, max_tokens=options.get("max_tokens"), label=options.get("label"))
+    priority = _encode_priority(options.get("priority"))
+    _fill(
+        message,
+        max_tokens=options.get("max_tokens"),
+        label=options.get("label"),
+        priority=priority,
+    )
     _fill(message.sampling, **{name: options.get(name) for name in _SAMPLING})
     stop = options.get("stop")
     _fill(
@@ -162,6 +174,15 @@ def encode_request(kind: type[_Request], prompt: Prompt, options: Options) -> _R
     else:
         message.chat.CopyFrom(encode_chat(prompt.messages or ()))
     return message
+
+
+def _encode_priority(priority: object) -> pb.Priority | None:
+    if priority is None:
+        return None
+    if not isinstance(priority, str) or priority not in _PRIORITIES:
+        allowed = ", ".join(_PRIORITIES)
+        raise ValueError(f"priority is {_shown(priority)}, should be one of {allowed}")
+    return _PRIORITIES[priority]
 
 
 def encode_tokenize(prompt: Prompt) -> pb.TokenizeRequest:
@@ -319,6 +340,7 @@ def decode_card(message: pb.GetModelResponse) -> ModelCard:
         version=message.version,
         config_digest=message.config_digest,
         max_streams=message.max_streams,
+        has_prompt_cache=message.has_prompt_cache,
     )
 
 

@@ -83,14 +83,17 @@ def check_prompt_ids(prompt_ids: tuple[int, ...], *, vocab_size: int) -> None:
 def accept_length(num_prompt: int, max_tokens: int | None, *, card: ModelCard) -> int:
     """Return the most tokens to generate, or refuse what can never fit.
 
-    A request that names no most tokens gets the default, cut to what is left.
+    A request that names no most tokens gets the default, cut to what is left. One of 0
+    warms the prompt cache, and asks for nothing where there is none.
 
     Raises:
-        InvalidRequest: max_tokens is not positive.
+        InvalidRequest: max_tokens is negative, or 0 without a prompt cache.
         DoesNotFit: prompt and reply can never fit the context or the KV pool.
     """
-    if max_tokens is not None and max_tokens < 1:
-        raise InvalidRequest("max_tokens", f"is {max_tokens}, allowed is 1 and more")
+    least = 0 if card.has_prompt_cache else 1
+    if max_tokens is not None and max_tokens < least:
+        reason = " (0 warms the prompt cache, and --prompt-cache is off)" if max_tokens == 0 else ""
+        raise InvalidRequest("max_tokens", f"is {max_tokens}, allowed is {least} and more{reason}")
     limit = min(card.context_length, card.kv_tokens)
     which = "context length" if limit == card.context_length else "KV pool (--kv-tokens)"
     if max_tokens is None:

@@ -31,6 +31,7 @@ class ModelCard:
     max_waiting: int
     max_waiting_tokens: int
     max_streams: int
+    has_prompt_cache: bool
     default_sampling: SamplingParams
     default_max_tokens: int
     dtype: str

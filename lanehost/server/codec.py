@@ -25,6 +25,7 @@ from lanehost.job import (
     ChatPrompt,
     Finished,
     FinishReason,
+    Priority,
     Prompt,
     Request,
     Role,
@@ -42,6 +43,11 @@ _ROLES = {
     pb.ROLE_SYSTEM: Role.SYSTEM,
     pb.ROLE_USER: Role.USER,
     pb.ROLE_ASSISTANT: Role.ASSISTANT,
+}
+_PRIORITIES = {
+    pb.PRIORITY_UNSPECIFIED: Priority.FOREGROUND,
+    pb.PRIORITY_FOREGROUND: Priority.FOREGROUND,
+    pb.PRIORITY_BACKGROUND: Priority.BACKGROUND,
 }
 _REASONS = {
     FinishReason.EOS: pb.FINISH_REASON_EOS,
@@ -85,10 +91,10 @@ def decode_request(
     card: ModelCard,
     timeout_s: float | None,
 ) -> Request:
-    """Read a request.
+    """Read a request; the key that came with it is not in the message.
 
     Raises:
-        InvalidRequest: a field is missing or not a number.
+        InvalidRequest: a field is missing, not a number, or no value of its kind.
         DoesNotFit: there are more ids or messages than the model can ever take.
     """
     return Request(
@@ -98,6 +104,7 @@ def decode_request(
         stop=_decode_stop(message.stop),
         timeout_s=timeout_s,
         label=message.label,
+        priority=_decode_priority(message.priority),
     )
 
 
@@ -170,6 +177,7 @@ def encode_card(card: ModelCard) -> pb.GetModelResponse:
         version=card.version,
         config_digest=card.config_digest,
         max_streams=card.max_streams,
+        has_prompt_cache=card.has_prompt_cache,
     )
 
 
@@ -240,6 +248,14 @@ def _decode_stop(message: pb.StopParams) -> StopParams:
         token_ids=tuple(message.token_ids),
         ignore_eos=message.ignore_eos,
     )
+
+
+def _decode_priority(priority: pb.Priority) -> Priority:
+    try:
+        return _PRIORITIES[priority]
+    except KeyError:
+        message = f"is {int(priority)}, allowed are foreground, background"
+        raise InvalidRequest("priority", message) from None
 
 
 def _encode_accepted(event: Accepted) -> pb.Accepted:

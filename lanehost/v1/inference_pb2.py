@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blanehost/v1/inference.proto\x12\x0blanehost.v1\"?\n\x0b\x43hatMessage\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.lanehost.v1.Role\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"2\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.lanehost.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb0\x01\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seed\"X\n\nStopParams\x12\x0f\n\x07strings\x18\x01 \x03(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x17\n\nignore_eos\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_ignore_eos\"\x96\x02\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.lanehost.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12%\n\x04stop\x18\x06 \x01(\x0b\x32\x17.lanehost.v1.StopParams\x12\x12\n\x05label\x18\x07 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x08\n\x06_label\"\x9c\x02\n\x15StreamGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.lanehost.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12%\n\x04stop\x18\x06 \x01(\x0b\x32\x17.lanehost.v1.StopParams\x12\x12\n\x05label\x18\x07 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x08\n\x06_label\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\"C\n\x08\x41\x63\x63\x65pted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\"(\n\x05\x44\x65lta\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xb8\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.lanehost.v1.FinishReason\x12\x15\n\x0bstop_string\x18\x02 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x03 \x01(\rH\x00\x12!\n\x05usage\x18\x04 \x01(\x0b\x32\x12.lanehost.v1.Usage\x12#\n\x06timing\x18\x05 \x01(\x0b\x32\x13.lanehost.v1.TimingB\t\n\x07matched\">\n\x06Timing\x12\x0f\n\x07queue_s\x18\x01 \x01(\x01\x12\x11\n\tprefill_s\x18\x02 \x01(\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x03 \x01(\x01\"\x85\x01\n\x10GenerateResponse\x12\'\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x15.lanehost.v1.Accepted\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\'\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.lanehost.v1.Finished\"\x9c\x01\n\x16StreamGenerateResponse\x12)\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x15.lanehost.v1.AcceptedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.lanehost.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.lanehost.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x42\x08\n\x06prompt\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"R\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x19\n\x0ckeep_special\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x0f\n\r_keep_special\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x11\n\x0fGetModelRequest\"\x85\x03\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x15\n\reos_token_ids\x18\x04 \x03(\r\x12\x16\n\x0eweights_digest\x18\x05 \x01(\t\x12\x12\n\nworld_size\x18\x06 \x01(\r\x12\x11\n\tnum_lanes\x18\x07 \x01(\r\x12\x11\n\tkv_tokens\x18\x08 \x01(\r\x12\x13\n\x0bmax_waiting\x18\t \x01(\r\x12\x1a\n\x12max_waiting_tokens\x18\n \x01(\r\x12\x35\n\x10\x64\x65\x66\x61ult_sampling\x18\x0b \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x0c \x01(\r\x12\r\n\x05\x64type\x18\r \x01(\t\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x15\n\rconfig_digest\x18\x0f \x01(\t\x12\x13\n\x0bmax_streams\x18\x10 \x01(\r*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03*v\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x02\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x03\x32\x99\x03\n\x10InferenceService\x12G\n\x08Generate\x12\x1c.lanehost.v1.GenerateRequest\x1a\x1d.lanehost.v1.GenerateResponse\x12[\n\x0eStreamGenerate\x12\".lanehost.v1.StreamGenerateRequest\x1a#.lanehost.v1.StreamGenerateResponse0\x01\x12G\n\x08Tokenize\x12\x1c.lanehost.v1.TokenizeRequest\x1a\x1d.lanehost.v1.TokenizeResponse\x12M\n\nDetokenize\x12\x1e.lanehost.v1.DetokenizeRequest\x1a\x1f.lanehost.v1.DetokenizeResponse\x12G\n\x08GetModel\x12\x1c.lanehost.v1.GetModelRequest\x1a\x1d.lanehost.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blanehost/v1/inference.proto\x12\x0blanehost.v1\"?\n\x0b\x43hatMessage\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.lanehost.v1.Role\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"2\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.lanehost.v1.ChatMessage\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb0\x01\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seed\"X\n\nStopParams\x12\x0f\n\x07strings\x18\x01 \x03(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x17\n\nignore_eos\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_ignore_eos\"\xd1\x02\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.lanehost.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12%\n\x04stop\x18\x06 \x01(\x0b\x32\x17.lanehost.v1.StopParams\x12\x12\n\x05label\x18\x07 \x01(\tH\x02\x88\x01\x01\x12,\n\x08priority\x18\x08 \x01(\x0e\x32\x15.lanehost.v1.PriorityH\x03\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x08\n\x06_labelB\x0b\n\t_priority\"\xd7\x02\n\x15StreamGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.lanehost.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12%\n\x04stop\x18\x06 \x01(\x0b\x32\x17.lanehost.v1.StopParams\x12\x12\n\x05label\x18\x07 \x01(\tH\x02\x88\x01\x01\x12,\n\x08priority\x18\x08 \x01(\x0e\x32\x15.lanehost.v1.PriorityH\x03\x88\x01\x01\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x08\n\x06_labelB\x0b\n\t_priority\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\"C\n\x08\x41\x63\x63\x65pted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\"(\n\x05\x44\x65lta\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xb8\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.lanehost.v1.FinishReason\x12\x15\n\x0bstop_string\x18\x02 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x03 \x01(\rH\x00\x12!\n\x05usage\x18\x04 \x01(\x0b\x32\x12.lanehost.v1.Usage\x12#\n\x06timing\x18\x05 \x01(\x0b\x32\x13.lanehost.v1.TimingB\t\n\x07matched\">\n\x06Timing\x12\x0f\n\x07queue_s\x18\x01 \x01(\x01\x12\x11\n\tprefill_s\x18\x02 \x01(\x01\x12\x10\n\x08\x64\x65\x63ode_s\x18\x03 \x01(\x01\"\x85\x01\n\x10GenerateResponse\x12\'\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x15.lanehost.v1.Accepted\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\'\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.lanehost.v1.Finished\"\x9c\x01\n\x16StreamGenerateResponse\x12)\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x15.lanehost.v1.AcceptedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.lanehost.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.lanehost.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12!\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x11.lanehost.v1.ChatH\x00\x42\x08\n\x06prompt\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"R\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x19\n\x0ckeep_special\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x0f\n\r_keep_special\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x11\n\x0fGetModelRequest\"\x9f\x03\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x15\n\reos_token_ids\x18\x04 \x03(\r\x12\x16\n\x0eweights_digest\x18\x05 \x01(\t\x12\x12\n\nworld_size\x18\x06 \x01(\r\x12\x11\n\tnum_lanes\x18\x07 \x01(\r\x12\x11\n\tkv_tokens\x18\x08 \x01(\r\x12\x13\n\x0bmax_waiting\x18\t \x01(\r\x12\x1a\n\x12max_waiting_tokens\x18\n \x01(\r\x12\x35\n\x10\x64\x65\x66\x61ult_sampling\x18\x0b \x01(\x0b\x32\x1b.lanehost.v1.SamplingParams\x12\x1a\n\x12\x64\x65\x66\x61ult_max_tokens\x18\x0c \x01(\r\x12\r\n\x05\x64type\x18\r \x01(\t\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x15\n\rconfig_digest\x18\x0f \x01(\t\x12\x13\n\x0bmax_streams\x18\x10 \x01(\r\x12\x18\n\x10has_prompt_cache\x18\x11 \x01(\x08*P\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03*v\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46INISH_REASON_EOS\x10\x01\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x02\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x03*V\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x17\n\x13PRIORITY_FOREGROUND\x10\x01\x12\x17\n\x13PRIORITY_BACKGROUND\x10\x02\x32\x99\x03\n\x10InferenceService\x12G\n\x08Generate\x12\x1c.lanehost.v1.GenerateRequest\x1a\x1d.lanehost.v1.GenerateResponse\x12[\n\x0eStreamGenerate\x12\".lanehost.v1.StreamGenerateRequest\x1a#.lanehost.v1.StreamGenerateResponse0\x01\x12G\n\x08Tokenize\x12\x1c.lanehost.v1.TokenizeRequest\x1a\x1d.lanehost.v1.TokenizeResponse\x12M\n\nDetokenize\x12\x1e.lanehost.v1.DetokenizeRequest\x1a\x1f.lanehost.v1.DetokenizeResponse\x12G\n\x08GetModel\x12\x1c.lanehost.v1.GetModelRequest\x1a\x1d.lanehost.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lanehost.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=2412
-  _globals['_ROLE']._serialized_end=2492
-  _globals['_FINISHREASON']._serialized_start=2494
-  _globals['_FINISHREASON']._serialized_end=2612
+  _globals['_ROLE']._serialized_start=2556
+  _globals['_ROLE']._serialized_end=2636
+  _globals['_FINISHREASON']._serialized_start=2638
+  _globals['_FINISHREASON']._serialized_end=2756
+  _globals['_PRIORITY']._serialized_start=2758
+  _globals['_PRIORITY']._serialized_end=2844
   _globals['_CHATMESSAGE']._serialized_start=44
   _globals['_CHATMESSAGE']._serialized_end=107
   _globals['_CHAT']._serialized_start=109
@@ -46,35 +48,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPPARAMS']._serialized_start=365
   _globals['_STOPPARAMS']._serialized_end=453
   _globals['_GENERATEREQUEST']._serialized_start=456
-  _globals['_GENERATEREQUEST']._serialized_end=734
-  _globals['_STREAMGENERATEREQUEST']._serialized_start=737
-  _globals['_STREAMGENERATEREQUEST']._serialized_end=1021
-  _globals['_USAGE']._serialized_start=1023
-  _globals['_USAGE']._serialized_end=1103
-  _globals['_ACCEPTED']._serialized_start=1105
-  _globals['_ACCEPTED']._serialized_end=1172
-  _globals['_DELTA']._serialized_start=1174
-  _globals['_DELTA']._serialized_end=1214
-  _globals['_FINISHED']._serialized_start=1217
-  _globals['_FINISHED']._serialized_end=1401
-  _globals['_TIMING']._serialized_start=1403
-  _globals['_TIMING']._serialized_end=1465
-  _globals['_GENERATERESPONSE']._serialized_start=1468
-  _globals['_GENERATERESPONSE']._serialized_end=1601
-  _globals['_STREAMGENERATERESPONSE']._serialized_start=1604
-  _globals['_STREAMGENERATERESPONSE']._serialized_end=1760
-  _globals['_TOKENIZEREQUEST']._serialized_start=1762
-  _globals['_TOKENIZEREQUEST']._serialized_end=1840
-  _globals['_TOKENIZERESPONSE']._serialized_start=1842
-  _globals['_TOKENIZERESPONSE']._serialized_end=1879
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1881
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1963
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1965
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1999
-  _globals['_GETMODELREQUEST']._serialized_start=2001
-  _globals['_GETMODELREQUEST']._serialized_end=2018
-  _globals['_GETMODELRESPONSE']._serialized_start=2021
-  _globals['_GETMODELRESPONSE']._serialized_end=2410
-  _globals['_INFERENCESERVICE']._serialized_start=2615
-  _globals['_INFERENCESERVICE']._serialized_end=3024
+  _globals['_GENERATEREQUEST']._serialized_end=793
+  _globals['_STREAMGENERATEREQUEST']._serialized_start=796
+  _globals['_STREAMGENERATEREQUEST']._serialized_end=1139
+  _globals['_USAGE']._serialized_start=1141
+  _globals['_USAGE']._serialized_end=1221
+  _globals['_ACCEPTED']._serialized_start=1223
+  _globals['_ACCEPTED']._serialized_end=1290
+  _globals['_DELTA']._serialized_start=1292
+  _globals['_DELTA']._serialized_end=1332
+  _globals['_FINISHED']._serialized_start=1335
+  _globals['_FINISHED']._serialized_end=1519
+  _globals['_TIMING']._serialized_start=1521
+  _globals['_TIMING']._serialized_end=1583
+  _globals['_GENERATERESPONSE']._serialized_start=1586
+  _globals['_GENERATERESPONSE']._serialized_end=1719
+  _globals['_STREAMGENERATERESPONSE']._serialized_start=1722
+  _globals['_STREAMGENERATERESPONSE']._serialized_end=1878
+  _globals['_TOKENIZEREQUEST']._serialized_start=1880
+  _globals['_TOKENIZEREQUEST']._serialized_end=1958
+  _globals['_TOKENIZERESPONSE']._serialized_start=1960
+  _globals['_TOKENIZERESPONSE']._serialized_end=1997
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1999
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2081
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2083
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2117
+  _globals['_GETMODELREQUEST']._serialized_start=2119
+  _globals['_GETMODELREQUEST']._serialized_end=2136
+  _globals['_GETMODELRESPONSE']._serialized_start=2139
+  _globals['_GETMODELRESPONSE']._serialized_end=2554
+  _globals['_INFERENCESERVICE']._serialized_start=2847
+  _globals['_INFERENCESERVICE']._serialized_end=3256
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,7 @@ from lanehost.job import (
     ChatPrompt,
     Finished,
     FinishReason,
+    Priority,
     Request,
     Role,
     SamplingParams,
@@ -76,6 +77,7 @@ def test_every_option_reaches_the_server() -> None:
         stop=["x", "y"],
         stop_token_ids=[6],
         ignore_eos=True,
+        priority="background",
         label="me",
         timeout=9,
     )
@@ -84,8 +86,24 @@ def test_every_option_reaches_the_server() -> None:
         max_tokens=3,
         sampling=SamplingParams(temperature=0.5, top_p=0.25, top_k=4, min_p=0.125, seed=5),
         stop=StopParams(strings=("x", "y"), token_ids=(6,), ignore_eos=True),
+        priority=Priority.BACKGROUND,
         label="me",
     )
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_every_priority_reaches_the_server(priority: Priority) -> None:
+    assert _seen_by_the_server(Prompt(text=""), priority=priority.value).priority is priority
+
+
+@pytest.mark.parametrize("priority", ["urgent", "", 1, ["background"]])
+def test_a_priority_that_is_none_is_said_with_those_that_are(priority) -> None:
+    with pytest.raises(ValueError, match=r"^priority is .*, should be one of foreground, back"):
+        _seen_by_the_server(Prompt(text=""), priority=priority)
+
+
+def test_a_request_of_no_tokens_reaches_the_server() -> None:
+    assert _seen_by_the_server(Prompt(text=""), max_tokens=0).max_tokens == 0
 
 
 @given(st.floats(width=32, min_value=0, max_value=100), st.integers(0, (1 << 64) - 1))

@@ -9,6 +9,7 @@ def make_card(
     kv_tokens: int = 4096,
     vocab_size: int = 251,
     default_max_tokens: int = 16,
+    has_prompt_cache: bool = True,
 ) -> ModelCard:
     return ModelCard(
         name="fake",
@@ -23,6 +24,7 @@ def make_card(
         max_waiting=8,
         max_waiting_tokens=1000,
         max_streams=16,
+        has_prompt_cache=has_prompt_cache,
         default_sampling=DEFAULT_SAMPLING,
         default_max_tokens=default_max_tokens,
         dtype="fake",

@@ -66,17 +66,17 @@ def test_an_id_outside_the_vocabulary_is_refused_with_position_and_limit(token_i
         check_prompt_ids((0, 9, token_id), vocab_size=10)
 
 
-@given(num_prompt=st.integers(1, 300), max_tokens=st.none() | st.integers(1, 300))
+@given(num_prompt=st.integers(1, 300), max_tokens=st.none() | st.integers(0, 300))
 def test_what_is_accepted_fits_and_what_is_refused_does_not(num_prompt, max_tokens):
     card = make_card(context_length=200, kv_tokens=150, default_max_tokens=64)
-    wanted = num_prompt + (max_tokens or 1)
+    wanted = num_prompt + (1 if max_tokens is None else max_tokens)
     if wanted > 150:
         with pytest.raises(DoesNotFit) as caught:
             accept_length(num_prompt, max_tokens, card=card)
         assert (caught.value.have, caught.value.limit) == (wanted, 150)
     else:
         accepted = accept_length(num_prompt, max_tokens, card=card)
-        assert accepted == (max_tokens or min(64, 150 - num_prompt))
+        assert accepted == (min(64, 150 - num_prompt) if max_tokens is None else max_tokens)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,17 @@ def test_the_refusal_names_the_limit_that_was_met(context_length, which):
         accept_length(300, 1, card=card)
 
 
-def test_max_tokens_below_one_is_refused():
-    with pytest.raises(InvalidRequest, match="is 0, allowed is 1 and more"):
-        accept_length(3, 0, card=make_card())
+def test_max_tokens_below_zero_is_refused():
+    with pytest.raises(InvalidRequest, match="is -1, allowed is 0 and more"):
+        accept_length(3, -1, card=make_card())
+
+
+def test_without_a_prompt_cache_there_is_nothing_to_warm():
+    card = make_card(has_prompt_cache=False)
+    with pytest.raises(InvalidRequest, match=r"is 0, allowed is 1 .*--prompt-cache is off") as seen:
+        accept_length(3, 0, card=card)
+    assert seen.value.field == "max_tokens"
+    assert accept_length(3, 1, card=card) == 1
 
 
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():

@@ -12,6 +12,7 @@ from lanehost.job import (
     ChatPrompt,
     Finished,
     FinishReason,
+    Priority,
     Request,
     Role,
     SamplingParams,
@@ -64,6 +65,7 @@ requests = st.builds(
     ),
     timeout_s=st.none() | st.floats(0, 1e6),
     label=text,
+    priority=st.sampled_from(Priority),
 )
 
 
@@ -84,6 +86,7 @@ def _write(request: Request) -> pb.GenerateRequest:
             ignore_eos=request.stop.ignore_eos,
         ),
         label=request.label,
+        priority=pb.Priority.Value(f"PRIORITY_{request.priority.name}"),
     )
     match request.prompt:
         case TextPrompt(text=text):
@@ -136,6 +139,22 @@ def test_a_role_that_is_not_one_is_named_with_its_place(role: int) -> None:
     with pytest.raises(InvalidRequest, match=f"is {role},") as caught:
         codec.decode_request(pb.GenerateRequest(chat=chat), timeout_s=None, card=CARD)
     assert caught.value.field == "chat.messages[1].role"
+
+
+@pytest.mark.parametrize("message", [{}, {"priority": pb.PRIORITY_UNSPECIFIED}])
+def test_a_priority_that_is_not_set_is_the_foreground(message) -> None:
+    request = codec.decode_request(
+        pb.GenerateRequest(text="a", **message), timeout_s=None, card=CARD
+    )
+    assert request.priority is Priority.FOREGROUND
+
+
+@pytest.mark.parametrize("priority", [3, 99, -1])
+def test_a_priority_that_is_none_is_named(priority: int) -> None:
+    message = pb.GenerateRequest(text="a", priority=priority)
+    with pytest.raises(InvalidRequest, match=f"is {priority}, allowed are foreground") as caught:
+        codec.decode_request(message, timeout_s=None, card=CARD)
+    assert caught.value.field == "priority"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
