@@ -4,6 +4,7 @@
     lanehost generate    one reply, streamed to standard output
     lanehost chat        talk to the model
     lanehost replay      run a recorded trail again
+    lanehost new-key     make a key for `serve --keys`
 
 Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
 command line, 3 when the ranks were lost, 4 when a second signal cut the end short.
@@ -20,9 +21,12 @@ import click
 import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
+from lanehost.cli_keys import new_key
 from lanehost.cli_replay import replay
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
+from lanehost.keys import KeyRing
+from lanehost.keys_file import read_keys
 from lanehost.settings import (
     DEVICES,
     DTYPES,
@@ -138,6 +142,13 @@ def main() -> None:
     help="Most requests that are open at once, waiting or running.",
 )
 @click.option(
+    "--keys",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Let in only who sends a key of this file, and share fairly among its scopes; "
+    "see `lanehost new-key`.",
+)
+@click.option(
     "--load-timeout",
     default=_RANKS.load_timeout_s,
     show_default=True,
@@ -164,6 +175,13 @@ def main() -> None:
     default=EngineSettings().max_drafts,
     show_default=True,
     help="Most tokens that a reply guesses at once from what it said before; 0 guesses none.",
+)
+@click.option(
+    "--max-fill-tokens",
+    type=int,
+    default=EngineSettings().max_fill_tokens,
+    show_default=True,
+    help="Most prompt tokens in a step that running replies wait for; alone, prompts fill it.",
 )
 @click.option(
     "--record",
@@ -213,16 +231,19 @@ def start(
     """
     try:
         model = options["model"]
+        keys = None if options["keys"] is None else read_keys(options["keys"])
         if model == EMBEDDED:
             named = {**options, "model_name": options["model_name"] or EMBEDDED_NAME}
-            return run(_build_settings(find_embedded(), named))
-        return run(_build_settings(_existing(model), options))
+            return run(_build_settings(find_embedded(), named, keys))
+        return run(_build_settings(_existing(model), options, keys))
     except StartupFailed as error:
         click.echo(f"lanehost: cannot start: {error}", err=True)
         return _EXIT_CANNOT_START
 
 
-def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
+def _build_settings(
+    model_path: Path, options: dict[str, Any], keys: KeyRing | None
+) -> ServeSettings:
     """Turn options into settings, which check themselves."""
     try:
         return ServeSettings(
@@ -243,8 +264,11 @@ def _build_settings(model_path: Path, options: dict[str, Any]) -> ServeSettings:
                 max_streams=options["max_streams"],
             ),
             engine=EngineSettings(
-                prompt_cache=options["prompt_cache"] == "on", max_drafts=options["max_drafts"]
+                prompt_cache=options["prompt_cache"] == "on",
+                max_drafts=options["max_drafts"],
+                max_fill_tokens=options["max_fill_tokens"],
             ),
+            keys=keys,
             model_name=options["model_name"],
             host=options["host"],
             port=options["port"],
@@ -280,3 +304,4 @@ def _existing(model: str) -> Path:
 main.add_command(generate)
 main.add_command(chat)
 main.add_command(replay)
+main.add_command(new_key)

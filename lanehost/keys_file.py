@@ -123,11 +123,11 @@ def _refuse_unknown(place: str, table: dict[str, Any], known: set[str]) -> None:
 def _refuse_repeated(scopes: tuple[Scope, ...]) -> None:
     owners: dict[bytes, str] = {}
     for scope in scopes:
-        for digest in scope.key_digests:
+        for index, digest in enumerate(scope.key_digests):
             if digest in owners:
                 raise ValueError(
-                    f"scopes.{scope.name}.key_digests has {digest.hex()}, "
-                    f"which scopes.{owners[digest]} has already; a key opens one scope"
+                    f"scopes.{scope.name}.key_digests[{index}] is one that scopes."
+                    f"{owners[digest]} has already; a key opens one scope"
                 )
             owners[digest] = scope.name
     if len(owners) > MAX_KEYS:

@@ -25,6 +25,7 @@ from lanehost.console import StartupConsole
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.gate import Gate
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
+from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors
 from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
@@ -131,7 +132,7 @@ class Master:
             with self._console:
                 text, group = await self._load(stack)
             card = make_card(self._settings, text, group.facts)
-            line, inbox = Line(self._settings.line), Inbox()
+            line, inbox = Line(self._settings.line, self._settings.weights), Inbox()
             backend, recorder = await self._record(stack, group)
             engine = Engine(
                 backend,
@@ -146,7 +147,7 @@ class Master:
                 text=text,
                 line=line,
                 inbox=inbox,
-                settings=self._settings.line,
+                turnstile=Turnstile(self._settings.keys, self._settings.line),
                 clock=time.monotonic,
             )
             gate.open(door)
@@ -255,6 +256,7 @@ def make_card(settings: ServeSettings, text: ModelText, facts: GroupFacts) -> Mo
         max_waiting=settings.line.max_waiting,
         max_waiting_tokens=settings.line.max_waiting_tokens,
         max_streams=settings.line.max_streams,
+        has_prompt_cache=settings.engine.prompt_cache,
         default_sampling=DEFAULT_SAMPLING,
         default_max_tokens=DEFAULT_MAX_TOKENS,
         dtype=facts.dtype,

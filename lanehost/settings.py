@@ -3,10 +3,12 @@
 Only `cli.py` reads argv and the environment; it builds `ServeSettings`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lanehost.errors import StartupFailed
+from lanehost.keys import KeyRing
 
 DTYPES = ("auto", "float32")
 DEVICES = ("auto", "cpu", "cuda")
@@ -92,27 +94,34 @@ class RecordSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """How replies are made; neither changes a token of one.
+    """How replies are made; none of this changes a token of one.
 
     `prompt_cache` keeps what was computed of prompts; `max_drafts` is the most tokens
-    that a reply may guess at once, 0 guesses none.
+    that a reply may guess at once, 0 guesses none; `max_fill_tokens` is the most prompt
+    tokens of a step that running replies wait for.
     """
 
     prompt_cache: bool = True
     max_drafts: int = 8
+    max_fill_tokens: int = 128
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
         _check("--max-drafts", self.max_drafts, 0, MAX_DRAFTS)
+        _check("--max-fill-tokens", self.max_fill_tokens, 1, 1 << 16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """All that `lanehost serve` needs; a port of 0 takes a free one, None opens no HTTP door."""
+    """All that `lanehost serve` needs; a port of 0 takes a free one, None opens no HTTP door.
+
+    Without `keys` everybody is let in, as the one scope "".
+    """
 
     ranks: RankGroupSettings
     line: LineSettings = field(default_factory=LineSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    keys: KeyRing | None = None
     model_name: str = ""
     host: str = "127.0.0.1"
     port: int = 50051
@@ -121,6 +130,11 @@ class ServeSettings:
     drain_timeout_s: float = 30.0
     log_json: bool = False
     record: RecordSettings | None = None
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """The weight of every scope; none without keys, when nobody is told from anybody."""
+        return {} if self.keys is None else self.keys.weights
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""

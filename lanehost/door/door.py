@@ -1,8 +1,9 @@
 """The one door behind both doors: accept or refuse, prepare, and stand in the line.
 
-Laws: a refusal is typed, at once, and disturbs nobody; a place in the line is held
-before any work is done for a request; the cancel of a client, its deadline and its
-leaving take one path into the engine's inbox.
+Laws: who asks is known first, here and nowhere else, and whose a job is comes from the key
+and never from the request; a refusal is typed, at once, and disturbs nobody; a place in the
+line is held before any work is done for a request; the cancel of a client, its deadline and
+its leaving take one path into the engine's inbox.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from lanehost.door.accept import (
 )
 from lanehost.door.model_card import ModelCard
 from lanehost.door.prepare import Preparer
+from lanehost.door.turnstile import Turnstile
 from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Inbox
 from lanehost.engine.reply import Reply
 from lanehost.engine.stops import StopRules, check_stop
@@ -27,7 +29,6 @@ from lanehost.engine.ticket import Ticket
 from lanehost.errors import DeadlinePassed, InvalidRequest, LanehostError, Overloaded
 from lanehost.job import Accepted, ChatPrompt, Job, Request, TextPrompt
 from lanehost.lanes.sequence import Sequence
-from lanehost.settings import LineSettings
 from lanehost.text.model_text import ModelText
 
 _MAX_SEED_BITS = 63
@@ -43,7 +44,7 @@ class AdmissionDoor:
         text: ModelText,
         line: Line,
         inbox: Inbox,
-        settings: LineSettings,
+        turnstile: Turnstile,
         clock: Callable[[], float],
     ) -> None:
         """Open the door.
@@ -53,31 +54,35 @@ class AdmissionDoor:
             text: Its tokenizer and template.
             line: Where accepted jobs wait.
             inbox: How the engine is told.
-            settings: Bounds on open streams.
+            turnstile: Who may come in, and how many streams may be open.
             clock: Seconds that only rise, the engine's clock.
         """
         self._card = card
         self._text = text
         self._line = line
         self._inbox = inbox
-        self._settings = settings
+        self._turnstile = turnstile
         self._clock = clock
         self._preparer = Preparer(text, card=card)
-        self._num_open_streams = 0
         self._num_jobs = 0
         # Ids of two runs of the server differ, so a stale id of a client can never hit.
         self._run_id = secrets.token_hex(4)
         self._closed_with: LanehostError | None = None
 
     def __repr__(self) -> str:
-        return f"<AdmissionDoor open={self.is_serving()} streams={self._num_open_streams}>"
+        return f"<AdmissionDoor open={self.is_serving()} streams={self._turnstile.num_inside}>"
 
     def close(self, error: LanehostError) -> None:
         """Refuse every further request with `error`; those accepted go on."""
         self._closed_with = error
 
-    def model_card(self) -> ModelCard:
-        """Describe the model, its limits and defaults."""
+    def model_card(self, key: str | None) -> ModelCard:
+        """Describe the model, its limits and defaults.
+
+        Raises:
+            Unauthenticated: nobody has this key.
+        """
+        self._turnstile.scope_of(key)
         return self._card
 
     def is_serving(self) -> bool:
@@ -91,6 +96,7 @@ class AdmissionDoor:
             LanehostError: the refusal; its class says who must act.
         """
         arrived_s = self._clock()
+        scope = self._turnstile.scope_of(request.key)
         check_label(request.label)
         check_stop(request.stop, self._card.vocab_size)
         draw = accept_sampling(
@@ -99,13 +105,13 @@ class AdmissionDoor:
             fresh_seed=secrets.randbits(_MAX_SEED_BITS),
         )
         deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
-        self._hold_place()
+        self._hold_place(scope)
         try:
             prompt_ids, max_tokens = await self._prepare(request)
             self._check_open()
         except BaseException:
-            self._line.withdraw()
-            self._num_open_streams -= 1
+            self._line.withdraw(scope)
+            self._turnstile.leave(scope)
             raise
         self._num_jobs += 1
         job = Job(
@@ -116,33 +122,41 @@ class AdmissionDoor:
             arrived_s=arrived_s,
             deadline_s=deadline_s,
             label=request.label,
+            scope=scope,
+            priority=request.priority,
         )
         return self._enter_line(job, request)
 
-    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Return the ids that `submit` would run.
 
         Raises:
+            Unauthenticated: nobody has this key.
             InvalidRequest: the prompt is empty, or the template refuses it.
             DoesNotFit: the text is too long however it is tokenized.
             Overloaded: the line is full.
         """
+        scope = self._turnstile.scope_of(key)
         self._check_open()
         # A place of the line is held for the work, so that it is bounded like any other.
-        self._line.promise()
+        self._line.promise(scope)
         try:
             prompt_ids = await self._preparer.prompt_ids(prompt)
         finally:
-            self._line.withdraw()
+            self._line.withdraw(scope)
         check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
         return list(prompt_ids)
 
-    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+    async def detokenize(
+        self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None
+    ) -> str:
         """Return the text of the ids.
 
         Raises:
+            Unauthenticated: nobody has this key.
             InvalidRequest: there are more than the context holds, or one is unknown.
         """
+        self._turnstile.scope_of(key)
         limit = self._card.context_length
         if len(token_ids) > limit:
             raise InvalidRequest("token_ids", f"has {len(token_ids)} ids, limit {limit}")
@@ -170,27 +184,25 @@ class AdmissionDoor:
             # The same error for everyone: without what earlier raises hung on it.
             raise self._closed_with.with_traceback(None)
 
-    def _hold_place(self) -> None:
+    def _hold_place(self, scope: str) -> None:
         self._check_open()
-        limit = self._settings.max_streams
-        if self._num_open_streams >= limit:
-            raise Overloaded(
-                f"{self._num_open_streams} streams are open, limit {limit} (--max-streams)",
-                retry_after_s=self._settings.retry_after_s,
-            )
-        self._line.promise()
-        self._num_open_streams += 1
+        self._turnstile.enter(scope)
+        try:
+            self._line.promise(scope)
+        except Overloaded:
+            self._turnstile.leave(scope)
+            raise
 
     def _enter_line(self, job: Job, request: Request) -> JobStream:
         stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
         reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
         sequence = Sequence(job)
         stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
-        stream.when_closed(self._stream_closed)
+        stream.when_closed(partial(self._turnstile.leave, job.scope))
         try:
             self._line.join(sequence)
         except Overloaded:
-            self._num_open_streams -= 1
+            self._turnstile.leave(job.scope)
             raise
         if job.deadline_s is not None:
             timer = asyncio.get_running_loop().call_later(
@@ -205,6 +217,3 @@ class AdmissionDoor:
 
     def _cancel(self, cause: CancelCause, job_id: str) -> None:
         self._inbox.put(Cancel(job_id, cause))
-
-    def _stream_closed(self) -> None:
-        self._num_open_streams -= 1

@@ -29,17 +29,19 @@ class Gate:
         """Hand on, or raise `Starting`."""
         return await self._opened().submit(request)
 
-    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Hand on, or raise `Starting`."""
-        return await self._opened().tokenize(prompt)
+        return await self._opened().tokenize(prompt, key=key)
 
-    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+    async def detokenize(
+        self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None
+    ) -> str:
         """Hand on, or raise `Starting`."""
-        return await self._opened().detokenize(token_ids, keep_special=keep_special)
+        return await self._opened().detokenize(token_ids, keep_special=keep_special, key=key)
 
-    def model_card(self) -> ModelCard:
+    def model_card(self, key: str | None) -> ModelCard:
         """Hand on, or raise `Starting`."""
-        return self._opened().model_card()
+        return self._opened().model_card(key)
 
     def is_serving(self) -> bool:
         """Say whether a request sent now would be run."""

@@ -49,7 +49,12 @@ class EventStream(Protocol):
 
 
 class Door(Protocol):
-    """Accepts requests or refuses them with a typed error."""
+    """Accepts requests or refuses them with a typed error.
+
+    `key` is the secret that came with a call, None when none did. All calls but
+    `is_serving` raise `Unauthenticated` where it is needed and nobody has it; `submit`
+    finds it in the request.
+    """
 
     async def submit(self, request: Request) -> EventStream:
         """Put a request into the line.
@@ -59,7 +64,7 @@ class Door(Protocol):
         """
         ...
 
-    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Return the token ids that `submit` would run for this prompt.
 
         Raises:
@@ -67,7 +72,9 @@ class Door(Protocol):
         """
         ...
 
-    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+    async def detokenize(
+        self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None
+    ) -> str:
         """Return the text of the ids.
 
         Raises:
@@ -75,7 +82,7 @@ class Door(Protocol):
         """
         ...
 
-    def model_card(self) -> ModelCard:
+    def model_card(self, key: str | None) -> ModelCard:
         """Describe the model, its limits and defaults."""
         ...
 

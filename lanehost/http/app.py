@@ -6,6 +6,7 @@ GET  /v1/models               the one model, its limits, and the default of ever
 GET  /v1/models/NAME          the same, by name
 GET  /health                  200 while requests are run, else 503
 
+Where the server has keys, every path but /health wants one, as `Authorization: Bearer KEY`.
 A reply tells the seed in force and the server's id of the job in its headers
 (`x-lanehost-seed`, `x-request-id`), and the weights in `system_fingerprint`.
 """
@@ -27,7 +28,7 @@ from lanehost.door.interface import Door
 from lanehost.http.answer import WRITE_TIMEOUT_S
 from lanehost.http.errors import UnknownModel, error_response, http_error_response
 from lanehost.http.forms import ChatForm, CompletionForm
-from lanehost.http.reading import BodyReader
+from lanehost.http.reading import BodyReader, key_of
 from lanehost.http.replying import ReplyEndpoint
 
 _PATHS = "/v1/chat/completions, /v1/completions, /v1/models and /health"
@@ -77,17 +78,16 @@ class _Models:
         self._created_s = created_s
 
     async def list(self, request: Request) -> Response:
-        del request
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        return JSONResponse({"object": "list", "data": [self._model(request)]})
 
     async def get(self, request: Request) -> Response:
-        name, model = request.path_params["name"], self._model()
+        name, model = request.path_params["name"], self._model(request)
         if name != model["id"]:
             raise UnknownModel("model", f"{name[:100]!r} is not here, only {model['id']!r} is")
         return JSONResponse(model)
 
-    def _model(self) -> dict[str, Any]:
-        card = self._door.model_card()
+    def _model(self, request: Request) -> dict[str, Any]:
+        card = self._door.model_card(key_of(request.scope))
         return {
             "id": card.name,
             "object": "model",
@@ -99,6 +99,7 @@ class _Models:
             "weights_digest": card.weights_digest,
             "config_digest": card.config_digest,
             "kv_tokens": card.kv_tokens,
+            "has_prompt_cache": card.has_prompt_cache,
             "default_max_tokens": card.default_max_tokens,
             "default_sampling": asdict(card.default_sampling),
         }

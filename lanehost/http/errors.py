@@ -2,7 +2,7 @@
 
     error            status  type                   code
     InvalidRequest   400     invalid_request_error  invalid_value
-    Unauthenticated  401     invalid_request_error  invalid_api_key
+    Unauthenticated  401     invalid_request_error  invalid_api_key      WWW-Authenticate
     NotBuilt         400     invalid_request_error  not_built
     DoesNotFit       400     invalid_request_error  context_length_exceeded
     UnknownModel     404     invalid_request_error  model_not_found
@@ -22,7 +22,7 @@
 
 NotBuilt is 400 and not 501, since official clients send a request again after any 5xx.
 `param` is the field in the words of OpenAI's JSON, by the name that the client sent it under.
-After the three errors of a body that is not read whole the connection is closed.
+After an error that comes before the body is read whole the connection is closed.
 """
 
 import math
@@ -104,7 +104,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     StepFailed: (500, "server_error", "step_failed"),
     InternalFault: (500, "server_error", "internal_fault"),
 }
-_UNREAD = (BodyTooLarge, BodyTimeout, BodiesTooMany)
+_UNREAD = (Unauthenticated, BodyTooLarge, BodyTimeout, BodiesTooMany)
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 # The words of the wire and the door → the words of OpenAI's JSON.
 _PARAMS = {
@@ -152,6 +152,8 @@ def error_response(error: Exception, names: Mapping[str, str] = _NO_NAMES) -> JS
     unread = isinstance(error, _UNREAD)
     seconds = RETRY_AFTER_LOSS_S if isinstance(error, BodiesTooMany) else retry_after_s(error)
     headers = {"connection": "close"} if unread else {}
+    if isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
     if seconds is not None:
         headers["retry-after"] = str(math.ceil(seconds))
     return JSONResponse(body, status_code=status, headers=headers)

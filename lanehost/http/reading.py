@@ -22,6 +22,7 @@ from lanehost.errors import Cancelled, InvalidRequest
 from lanehost.http.body import ChatBody, CompletionBody
 from lanehost.http.errors import BodiesTooMany, BodyTimeout, BodyTooLarge, to_refusal
 from lanehost.job import Request
+from lanehost.keys import bearer_key
 from lanehost.settings import MAX_MESSAGE_BYTES
 
 READ_TIMEOUT_S = 60.0
@@ -109,6 +110,12 @@ class BodyReader:
             if self._num_bytes > self._max_bytes:
                 raise BodiesTooMany(have=self._num_bytes, limit=self._max_bytes)
             is_whole = not message.get("more_body", False)
+
+
+def key_of(scope: Scope) -> str | None:
+    """Return the key that came with a request."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    return bearer_key([value.decode("latin-1") for value in values])
 
 
 async def parse(kind: type[_Body], raw: bytes, card: ModelCard) -> Asked:

@@ -11,6 +11,7 @@ whole or streamed, says in its headers `x-request-id`, the server's id of the jo
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
@@ -21,6 +22,8 @@ from lanehost.cancelling import is_cancelling
 from lanehost.door.events import reply_events
 from lanehost.door.interface import Door, EventStream
 from lanehost.door.limits import max_request_bytes
+from lanehost.door.model_card import ModelCard
+from lanehost.errors import Unauthenticated
 from lanehost.fault import record_fault
 from lanehost.http.answer import WRITE_TIMEOUT_S, Answer, ClientStalled
 from lanehost.http.body import ChatBody, CompletionBody
@@ -32,7 +35,7 @@ from lanehost.http.errors import (
     error_response,
 )
 from lanehost.http.forms import Envelope, Form
-from lanehost.http.reading import Asked, BodyReader, cancelled_when_gone, parse
+from lanehost.http.reading import Asked, BodyReader, cancelled_when_gone, key_of, parse
 from lanehost.job import Accepted, Finished, Tokens
 
 _FINGERPRINT_CHARS = 16
@@ -78,24 +81,26 @@ class ReplyEndpoint:
     async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         names: Mapping[str, str] = {}
         try:
-            asked = await self._ask(scope, receive)
+            key = key_of(scope)
+            # Asks for the key, too: nothing of a stranger's body is read.
+            card = self._door.model_card(key)
+            asked = await self._ask(scope, receive, card)
             names = asked.body.names
             async with (
-                await self._door.submit(asked.request) as stream,
+                await self._door.submit(replace(asked.request, key=key)) as stream,
                 cancelled_when_gone(receive, stream),
             ):
-                await self._reply(stream, asked.body, answer)
+                await self._reply(stream, asked.body, card, answer)
         except asyncio.CancelledError as error:
             if is_cancelling():
                 raise
             await _fail(record_fault(error), answer, names)
-        except (BodyTooLarge, BodiesTooMany) as error:
+        except (Unauthenticated, BodyTooLarge, BodiesTooMany) as error:
             await self._refuse_unread(error, receive, answer)
         except Exception as error:  # noqa: BLE001 - the border: logged, and ends this call alone
             await _fail(error, answer, names)
 
-    async def _ask(self, scope: Scope, receive: Receive) -> Asked:
-        card = self._door.model_card()
+    async def _ask(self, scope: Scope, receive: Receive, card: ModelCard) -> Asked:
         async with self._bodies.reading(scope, receive, limit=max_request_bytes(card)) as raw:
             asked = await parse(self._form.body, raw, card)
         if asked.body.model != card.name:
@@ -110,12 +115,11 @@ class ReplyEndpoint:
         await _send_end(answer)
 
     async def _reply(
-        self, stream: EventStream, body: ChatBody | CompletionBody, answer: Answer
+        self, stream: EventStream, body: ChatBody | CompletionBody, card: ModelCard, answer: Answer
     ) -> None:
         events = reply_events(stream)
         accepted = await anext(events)
         assert isinstance(accepted, Accepted)
-        card = self._door.model_card()
         envelope = Envelope(
             form=self._form,
             job_id=stream.job_id,

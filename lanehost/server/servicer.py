@@ -9,6 +9,7 @@ not read ends its job, too: its place is not its own for ever.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from lanehost.door.limits import check_request_bytes
 from lanehost.errors import Cancelled
 from lanehost.fault import record_fault
 from lanehost.job import Accepted, Finished, Tokens
+from lanehost.keys import bearer_key
 from lanehost.server import codec
 from lanehost.server.status import to_status
 from lanehost.v1 import inference_pb2 as pb
@@ -64,7 +66,8 @@ def _call(
             self: "InferenceServicer", wire: bytes, context: grpc.aio.ServicerContext[_In, _Out]
         ) -> _Return:
             try:
-                check_request_bytes(len(wire), self._door.model_card())
+                # Asks for the key, too: nothing of a stranger's message is parsed.
+                check_request_bytes(len(wire), self._door.model_card(_key(context)))
                 return await method(self, codec.parse(kind, wire), context)
             except asyncio.CancelledError as error:
                 if is_cancelling():  # the client left, or the server stops
@@ -97,7 +100,7 @@ class InferenceServicer:
         context: grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse],
     ) -> pb.GenerateResponse:
         """Run a request and return the whole reply."""
-        async with await self._submit(request, context.time_remaining()) as stream:
+        async with await self._submit(request, context) as stream:
             return await _collect(stream)
 
     @_call(pb.StreamGenerateRequest)
@@ -111,7 +114,7 @@ class InferenceServicer:
         Writes to the context, and does not yield: a cancelled write then ends the
         job at once, where a generator would be left hanging until it is collected.
         """
-        async with await self._submit(request, context.time_remaining()) as stream:
+        async with await self._submit(request, context) as stream:
             async for event in reply_events(stream):
                 await self._write(context, codec.encode_event(event))
 
@@ -122,10 +125,9 @@ class InferenceServicer:
         context: grpc.aio.ServicerContext[pb.TokenizeRequest, pb.TokenizeResponse],
     ) -> pb.TokenizeResponse:
         """Return the ids that Generate would run."""
-        del context
-        token_ids = await self._door.tokenize(
-            codec.decode_tokenize(request, card=self._door.model_card())
-        )
+        key = _key(context)
+        prompt = codec.decode_tokenize(request, card=self._door.model_card(key))
+        token_ids = await self._door.tokenize(prompt, key=key)
         return pb.TokenizeResponse(token_ids=token_ids)
 
     @_call(pb.DetokenizeRequest)
@@ -135,9 +137,9 @@ class InferenceServicer:
         context: grpc.aio.ServicerContext[pb.DetokenizeRequest, pb.DetokenizeResponse],
     ) -> pb.DetokenizeResponse:
         """Return the text of the ids."""
-        del context
-        token_ids = codec.decode_detokenize(request, card=self._door.model_card())
-        text = await self._door.detokenize(token_ids, keep_special=request.keep_special)
+        key, keep_special = _key(context), request.keep_special
+        token_ids = codec.decode_detokenize(request, card=self._door.model_card(key))
+        text = await self._door.detokenize(token_ids, keep_special=keep_special, key=key)
         return pb.DetokenizeResponse(text=text)
 
     @_call(pb.GetModelRequest)
@@ -147,16 +149,19 @@ class InferenceServicer:
         context: grpc.aio.ServicerContext[pb.GetModelRequest, pb.GetModelResponse],
     ) -> pb.GetModelResponse:
         """Describe the model."""
-        del request, context
-        return codec.encode_card(self._door.model_card())
+        del request
+        return codec.encode_card(self._door.model_card(_key(context)))
 
     async def _submit(
-        self, request: pb.GenerateRequest | pb.StreamGenerateRequest, remaining_s: float | None
+        self,
+        message: pb.GenerateRequest | pb.StreamGenerateRequest,
+        context: grpc.aio.ServicerContext[_In, _Out],
     ) -> EventStream:
-        card, timeout_s = self._door.model_card(), _timeout_s(remaining_s)
-        return await self._door.submit(
-            codec.decode_request(request, card=card, timeout_s=timeout_s)
+        key = _key(context)
+        request = codec.decode_request(
+            message, card=self._door.model_card(key), timeout_s=_timeout_s(context.time_remaining())
         )
+        return await self._door.submit(replace(request, key=key))
 
     async def _write(
         self,
@@ -169,6 +174,11 @@ class InferenceServicer:
         except TimeoutError:
             message = f"the client read nothing for {self._write_timeout_s:g} s"
             raise Cancelled(message) from None
+
+
+def _key(context: grpc.aio.ServicerContext[_In, _Out]) -> str | None:
+    metadata = context.invocation_metadata() or ()
+    return bearer_key([str(value) for name, value in metadata if name == "authorization"])
 
 
 def _timeout_s(remaining_s: float | None) -> float | None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from lanehost.cli import main, start
 from lanehost.errors import StartupFailed
+from lanehost.keys_file import scope_table
 from lanehost.settings import RankGroupSettings, RecordSettings, ServeSettings
 
 
@@ -74,10 +75,13 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
         "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
-        "--reflection --log-json --record trails --record-prompts --prompt-cache off --max-drafts 3"
+        "--reflection --log-json --record trails --record-prompts --prompt-cache off "
+        "--max-drafts 3 --max-fill-tokens 64"
     )
+    keys = tmp_path / "keys.toml"
+    keys.write_text(scope_table("team-a", "secret", 2))
     master = FakeMaster()
-    _start(master, "--model", str(tmp_path), *args.split())
+    _start(master, "--model", str(tmp_path), "--keys", str(keys), *args.split())
     (settings,) = master.asked
     ranks, line = settings.ranks, settings.line
     assert (ranks.model_path, ranks.tp, ranks.num_lanes, ranks.dtype) == (tmp_path, 2, 3, "float32")
@@ -89,6 +93,8 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (settings.reflection, settings.log_json) == (True, True)
     assert settings.record == RecordSettings(folder=Path("trails"), keeps_prompts=True)
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
+    assert settings.engine.max_fill_tokens == 64
+    assert settings.keys.scope_of("secret") == "team-a"
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:
@@ -143,6 +149,15 @@ def test_a_server_that_cannot_start_says_so_in_one_line(capsys, tmp_path: Path) 
     master = FakeMaster(StartupFailed("port 1 is taken"))
     assert _start(master, "--model", str(tmp_path)) == 1
     assert capsys.readouterr() == ("", "lanehost: cannot start: port 1 is taken\n")
+
+
+def test_a_file_of_keys_that_is_wrong_stops_the_start(capsys, tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text("[scopes.a]")
+    master = FakeMaster()
+    args = ("--model", str(tmp_path), "--keys", str(tmp_path / "keys.toml"))
+    assert (_start(master, *args), master.asked) == (1, [])
+    said = "keys.toml: scopes.a.key_digests is no list of at least 1 digest\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_without_the_embedded_model_the_line_says_what_to_do(capsys) -> None:

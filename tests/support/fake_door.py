@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from lanehost.door.model_card import DEFAULT_SAMPLING, ModelCard
-from lanehost.errors import Cancelled, DeadlinePassed, InvalidRequest
+from lanehost.errors import Cancelled, DeadlinePassed, InvalidRequest, Unauthenticated
 from lanehost.job import (
     Accepted,
     ChatPrompt,
@@ -36,6 +36,7 @@ CARD = ModelCard(
     max_waiting=8,
     max_waiting_tokens=1024,
     max_streams=32,
+    has_prompt_cache=True,
     default_sampling=DEFAULT_SAMPLING,
     default_max_tokens=16,
     dtype="float32",
@@ -107,15 +108,20 @@ class FakeStream:
 
 
 class FakeDoor:
-    """Answers every request with `events`, or refuses it with `refusal`."""
+    """Answers every request with `events`, or refuses it with `refusal`.
+
+    With a `key` it lets in only who sends that one.
+    """
 
     def __init__(
         self,
         events: Iterable[Event] = (Prefilled(cached_tokens=3), *REPLY, FINISHED),
         *,
         refusal: Exception | None = None,
+        key: str | None = None,
     ) -> None:
         self.events = events
+        self.key = key
         self.refusal = refusal
         self.serving = True
         self.requests: list[Request] = []
@@ -123,6 +129,7 @@ class FakeDoor:
         self.submitted = asyncio.Event()
 
     async def submit(self, request: Request) -> FakeStream:
+        self._check(request.key)
         self.requests.append(request)
         if self.refusal is not None:
             raise self.refusal
@@ -131,21 +138,30 @@ class FakeDoor:
         self.submitted.set()
         return stream
 
-    async def tokenize(self, prompt: TextPrompt | ChatPrompt) -> list[int]:
+    async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
+        self._check(key)
         if self.refusal is not None:
             raise self.refusal
         if isinstance(prompt, TextPrompt):
             return list(prompt.text.encode())
         return [len(message.content) for message in prompt.messages]
 
-    async def detokenize(self, token_ids: tuple[int, ...], *, keep_special: bool) -> str:
+    async def detokenize(
+        self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None
+    ) -> str:
+        self._check(key)
         if any(token_id >= CARD.vocab_size for token_id in token_ids):
             raise InvalidRequest("token_ids", f"an id is not below {CARD.vocab_size}")
         text = "".join(chr(token_id) for token_id in token_ids)
         return f"<s>{text}" if keep_special else text
 
-    def model_card(self) -> ModelCard:
+    def model_card(self, key: str | None) -> ModelCard:
+        self._check(key)
         return CARD
 
     def is_serving(self) -> bool:
         return self.serving
+
+    def _check(self, key: str | None) -> None:
+        if self.key is not None and key != self.key:
+            raise Unauthenticated("who is it?")

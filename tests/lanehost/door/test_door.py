@@ -3,9 +3,7 @@ import threading
 
 import pytest
 
-from lanehost.admission.line import Line
-from lanehost.door.door import AdmissionDoor
-from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Drain, Inbox
+from lanehost.engine.inbox import Cancel, CancelCause, Drain
 from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
@@ -25,35 +23,12 @@ from lanehost.job import (
     TextPrompt,
     TokenPrompt,
 )
-from lanehost.settings import LineSettings
 from ranks.plan import Draw
-from tests.support.cards import make_card
+from tests.support.door_rig import DoorRig
 from tests.support.fake_engine import EngineRig
 from tests.support.fake_ranks import solo_continuation
-from tests.support.fake_text import LetterTokenizer, make_text
+from tests.support.fake_text import LetterTokenizer
 from tests.support.jobs import ending, read_all, token_ids
-
-
-class DoorRig:
-    """A door, and what comes out behind it."""
-
-    def __init__(self, *, has_template=True, engine=None, **bounds):
-        settings = LineSettings(**bounds)
-        self.engine = engine
-        self.inbox = Inbox() if engine is None else engine.inbox
-        self.line = Line(settings) if engine is None else engine.line
-        self.now_s = 100.0
-        self.door = AdmissionDoor(
-            card=make_card(),
-            text=make_text(has_template=has_template),
-            line=self.line,
-            inbox=self.inbox,
-            settings=settings,
-            clock=lambda: self.now_s,
-        )
-
-    async def arrived(self):
-        return [c.ticket for c in await self.inbox.take_all() if isinstance(c, Arrived)]
 
 
 def request(prompt=None, **values):
@@ -112,7 +87,7 @@ REFUSALS = {
     "text too long": (request(TextPrompt("a" * 5000)), DoesNotFit),
     "bad sampling": (request(sampling=SamplingParams(top_p=2.0)), InvalidRequest),
     "bad stop": (request(stop=StopParams(strings=("",))), InvalidRequest),
-    "bad max_tokens": (request(max_tokens=0), InvalidRequest),
+    "bad max_tokens": (request(max_tokens=-1), InvalidRequest),
     "bad label": (request(label="x" * 300), InvalidRequest),
     "no time left": (request(timeout_s=0.0), DeadlinePassed),
 }
@@ -191,7 +166,7 @@ async def test_what_a_closed_door_says_is_what_it_was_closed_with():
             await rig.door.submit(request())
         assert caught.value is lost
     with pytest.raises(RankGroupLost):
-        await rig.door.tokenize(TextPrompt("a"))
+        await rig.door.tokenize(TextPrompt("a"), key=None)
 
 
 async def test_counts_are_judged_before_ids_are_looked_at():
@@ -219,7 +194,7 @@ async def test_tokenizing_takes_a_place_in_the_line():
     rig = DoorRig(max_waiting=1)
     await rig.door.submit(request())
     with pytest.raises(Overloaded):
-        await rig.door.tokenize(TextPrompt("a"))
+        await rig.door.tokenize(TextPrompt("a"), key=None)
 
 
 async def test_a_client_that_leaves_takes_the_cancel_path():
@@ -259,19 +234,19 @@ async def test_a_client_that_leaves_while_its_prompt_is_prepared_gives_its_place
 
 async def test_tokenize_gives_the_ids_that_submit_would_run():
     rig = DoorRig()
-    assert await rig.door.tokenize(TextPrompt("ab")) == [97, 98]
+    assert await rig.door.tokenize(TextPrompt("ab"), key=None) == [97, 98]
     with pytest.raises(InvalidRequest):
-        await rig.door.tokenize(TextPrompt(""))
+        await rig.door.tokenize(TextPrompt(""), key=None)
 
 
 async def test_detokenize_gives_text_and_refuses_unknown_and_too_many_ids():
     door = DoorRig().door
-    assert await door.detokenize((97, 98), keep_special=False) == "ab"
-    assert await door.detokenize((97,), keep_special=True) == "a!"
+    assert await door.detokenize((97, 98), keep_special=False, key=None) == "ab"
+    assert await door.detokenize((97,), keep_special=True, key=None) == "a!"
     with pytest.raises(InvalidRequest, match="id 251, allowed is 0 to 250"):
-        await door.detokenize((251,), keep_special=False)
+        await door.detokenize((251,), keep_special=False, key=None)
     with pytest.raises(InvalidRequest, match="has 4097 ids, limit 4096"):
-        await door.detokenize((1,) * 4097, keep_special=False)
+        await door.detokenize((1,) * 4097, keep_special=False, key=None)
 
 
 async def test_door_and_engine_together_give_the_solo_reply():

@@ -6,7 +6,7 @@ from tests.support.http_served import CREATED_S, http_client
 
 
 class _StartingDoor(FakeDoor):
-    def model_card(self):
+    def model_card(self, key):
         raise Starting("the model is still loading")
 
 
