@@ -73,7 +73,7 @@ def chat(chat_file: IO[str] | None, system: str | None, *, as_json: bool, **opti
         run_one({"messages": messages}, options, as_json=as_json)
         return
     wanted = split(options)
-    with Client(wanted.address) as client:
+    with wanted.client() as client:
         try:
             name = when_loaded(client, wanted, Client.model).name
             click.echo(f"{name} at {wanted.address}; /reset forgets, /exit leaves", err=True)

@@ -3,14 +3,18 @@
 Exit codes: 0 done, 1 the server refused the request or it failed, 2 wrong command
 line, 3 nobody answers at the address, 4 the server ended during the reply, 130 stopped
 with Ctrl-C.
+
+A key is read from the file of --key-file, else from the variable LANEHOST_KEY. There is no
+option for the key itself: the arguments of a program are there for all to see.
 """
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, NoReturn, TypeVar
 
 import click
@@ -22,17 +26,20 @@ from lanehost.client_errors import (
     ClientError,
     ConnectionLost,
     DeadlineExceeded,
+    KeyRefused,
     ServerLoading,
     Unreachable,
 )
 from lanehost.client_stream import ReplyStream
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS
+from lanehost.job import Priority
 
 _EXIT_FAILED = 1
 _EXIT_UNREACHABLE = 3
 _EXIT_LOST = 4
 _EXIT_INTERRUPTED = 130
 _PROBE_TIMEOUT_S = 1.0
+KEY_VARIABLE = "LANEHOST_KEY"
 _MAX_UINT32 = (1 << 32) - 1
 
 _Result = TypeVar("_Result")
@@ -67,10 +74,17 @@ _OPTIONS = [
         help="The server's gRPC address.",
     ),
     click.option(
+        "--key-file",
+        type=click.File(encoding="utf-8", errors="replace"),
+        metavar="FILE",
+        help=f"A file with the key that the server wants; default: the variable {KEY_VARIABLE}.",
+    ),
+    click.option(
         "--max-tokens",
-        type=click.IntRange(1, _MAX_UINT32),
+        type=click.IntRange(0, _MAX_UINT32),
         metavar="INTEGER",
-        help=f"Most tokens to generate; left out, the server takes {DEFAULT_MAX_TOKENS}.",
+        help=f"Most tokens to generate; left out, the server takes {DEFAULT_MAX_TOKENS}. "
+        "0 only warms the prompt cache.",
     ),
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-p", type=float, help="Keep the likeliest tokens that reach this sum."),
@@ -109,6 +123,18 @@ class Wanted:
     address: str
     wait_s: float
     options: dict[str, Any]
+    key: str | None = field(default=None, repr=False)
+
+    def client(self) -> Client:
+        """Make the client that asks.
+
+        Raises:
+            click.UsageError: the key can be none.
+        """
+        try:
+            return Client(self.address, key=self.key)
+        except ValueError as error:
+            raise click.UsageError(f"{error} (--key-file, {KEY_VARIABLE})") from error
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -147,6 +173,12 @@ class _TokenIds(click.ParamType):  # type: ignore[type-arg]  # not generic befor
     help='A chat: a list of {"role", "content"}, or {"messages": [...]}; - reads standard input.',
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option(
+    "--background",
+    "priority",
+    flag_value=Priority.BACKGROUND.value,
+    help="Wait while requests of the foreground wait.",
+)
 @with_options
 def generate(
     prompt: str | None,
@@ -188,7 +220,7 @@ def run_one(prompts: dict[str, Any], options: dict[str, Any], *, as_json: bool) 
         with client.stream(**prompts, **wanted.options) as stream:
             _print_reply(stream, as_json=as_json)
 
-    with Client(wanted.address) as client:
+    with wanted.client() as client:
         try:
             when_loaded(client, wanted, generate_one)
         except ClientError as error:
@@ -245,7 +277,19 @@ def _as_object(reply: Reply) -> dict[str, Any]:
 def split(options: dict[str, Any]) -> Wanted:
     """Sort the options: whom to ask, how long to wait, and what was given for the reply."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    return Wanted(address=given.pop("address"), wait_s=given.pop("wait"), options=given)
+    return Wanted(
+        address=given.pop("address"),
+        wait_s=given.pop("wait"),
+        key=_read_key(given.pop("key_file", None)),
+        options=given,
+    )
+
+
+def _read_key(file: IO[str] | None) -> str | None:
+    """Return the key of the file, else of the environment; an empty variable is none."""
+    if file is not None:
+        return file.read().strip()
+    return os.environ.get(KEY_VARIABLE) or None
 
 
 def read_chat(file: IO[str]) -> list[Message]:
@@ -299,6 +343,8 @@ def describe(error: ClientError, wanted: Wanted) -> str:
             return error.message
         case DeadlineExceeded() if "timeout" in wanted.options:
             hint = f" (--timeout {wanted.options['timeout']:g})"
+        case KeyRefused():
+            hint = f" (--key-file, {KEY_VARIABLE})"
         case ServerLoading():
             hint = f" (--wait {wanted.wait_s:g})"
         case _:

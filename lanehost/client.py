@@ -9,7 +9,8 @@
 
 `AsyncClient` is the same with `await`, `async with` and `async for`. A call that fails
 raises a `ClientError` (client_errors.py). Leaving a stream's block cancels a reply that
-has not ended.
+has not ended. A server with keys wants one: `Client(address, key=...)`. Nothing encrypts
+it on its way.
 """
 
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ from lanehost.client_codec import (
 from lanehost.client_errors import translate
 from lanehost.client_stream import AsyncReplyStream, ReplyStream
 from lanehost.door.model_card import ModelCard
+from lanehost.keys import is_key
 from lanehost.v1 import inference_pb2 as pb
 from lanehost.v1 import inference_pb2_grpc
 
@@ -42,15 +44,17 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 # For the calls that run no model; generate and stream have the option `timeout`.
 _ASK_TIMEOUT_S = 60.0
 _SERVING = health_pb2.HealthCheckResponse.SERVING
+_Metadata = tuple[tuple[str, str], ...]
 _Channel = TypeVar("_Channel", bound=grpc.Channel | grpc.aio.Channel)
 
 
 class _Connection(Generic[_Channel]):
     """What both kinds of clients share: the channel, the stubs, and whether they are closed."""
 
-    def __init__(self, address: str, channel: _Channel) -> None:
+    def __init__(self, address: str, channel: _Channel, *, metadata: _Metadata) -> None:
         self._address = address
         self._channel = channel
+        self._metadata = metadata
         self._is_closed = False
         self._stubs = _stub(channel)
         self._health_stubs = health_pb2_grpc.HealthStub(channel)
@@ -72,6 +76,9 @@ class _Connection(Generic[_Channel]):
         if self._is_closed:
             raise RuntimeError("this client was closed; make another one")
 
+    def _start(self, method: Any, message: object, options: Options) -> Any:  # not typed
+        return method(message, timeout=options.get("timeout"), metadata=self._metadata)
+
     def _raise(self, error: grpc.RpcError) -> NoReturn:
         raise translate(error, address=self._address) from None
 
@@ -79,14 +86,16 @@ class _Connection(Generic[_Channel]):
 class Client(_Connection[grpc.Channel]):
     """Talks to one server; use it in a `with` block, from any number of threads."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        """Connect to HOST:PORT, at the first call.
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, key: str | None = None) -> None:
+        """Connect to HOST:PORT, at the first call; `key` is sent with every call.
 
         Raises:
-            ValueError: the address is not HOST:PORT.
+            ValueError: the address is not HOST:PORT, or the key can be none.
         """
         parse_address(address)
-        super().__init__(address, grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+        metadata = _metadata(key)
+        channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        super().__init__(address, channel, metadata=metadata)
 
     def __enter__(self) -> Self:
         """Own the connection until the block is left."""
@@ -123,7 +132,7 @@ class Client(_Connection[grpc.Channel]):
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.GenerateRequest, wanted, options)
         try:
-            reply = self._stub.Generate(message, timeout=options.get("timeout"))
+            reply = self._start(self._stub.Generate, message, options)
         except grpc.RpcError as error:
             self._raise(error)
         return decode_reply(reply)
@@ -139,7 +148,7 @@ class Client(_Connection[grpc.Channel]):
         """Generate a reply and stream it; iterating raises what `generate` would."""
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.StreamGenerateRequest, wanted, options)
-        call = self._stub.StreamGenerate(message, timeout=options.get("timeout"))
+        call = self._start(self._stub.StreamGenerate, message, options)
         return ReplyStream(call, address=self._address)
 
     def tokenize(
@@ -182,7 +191,7 @@ class Client(_Connection[grpc.Channel]):
 
     def _ask(self, method: Any, message: object) -> Any:  # the stubs are not typed
         try:
-            return method(message, timeout=_ASK_TIMEOUT_S)
+            return method(message, timeout=_ASK_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError as error:
             self._raise(error)
 
@@ -190,14 +199,16 @@ class Client(_Connection[grpc.Channel]):
 class AsyncClient(_Connection[grpc.aio.Channel]):
     """Talks to one server from one event loop; use it in an `async with` block."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        """Connect to HOST:PORT, at the first call.
+    def __init__(self, address: str = DEFAULT_ADDRESS, *, key: str | None = None) -> None:
+        """Connect to HOST:PORT, at the first call; `key` is sent with every call.
 
         Raises:
-            ValueError: the address is not HOST:PORT.
+            ValueError: the address is not HOST:PORT, or the key can be none.
         """
         parse_address(address)
-        super().__init__(address, grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS))
+        metadata = _metadata(key)
+        channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        super().__init__(address, channel, metadata=metadata)
 
     async def __aenter__(self) -> Self:
         """Own the connection until the block is left."""
@@ -234,7 +245,7 @@ class AsyncClient(_Connection[grpc.aio.Channel]):
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.GenerateRequest, wanted, options)
         try:
-            reply = await self._stub.Generate(message, timeout=options.get("timeout"))
+            reply = await self._start(self._stub.Generate, message, options)
         except grpc.RpcError as error:
             self._raise(error)
         return decode_reply(reply)
@@ -250,7 +261,7 @@ class AsyncClient(_Connection[grpc.aio.Channel]):
         """Generate a reply and stream it; iterating raises what `generate` would."""
         wanted = Prompt(text=prompt, token_ids=token_ids, messages=messages)
         message = encode_request(pb.StreamGenerateRequest, wanted, options)
-        call = self._stub.StreamGenerate(message, timeout=options.get("timeout"))
+        call = self._start(self._stub.StreamGenerate, message, options)
         return AsyncReplyStream(call, address=self._address)
 
     async def tokenize(
@@ -293,9 +304,18 @@ class AsyncClient(_Connection[grpc.aio.Channel]):
 
     async def _ask(self, method: Any, message: object) -> Any:  # the stubs are not typed
         try:
-            return await method(message, timeout=_ASK_TIMEOUT_S)
+            return await method(message, timeout=_ASK_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError as error:
             self._raise(error)
+
+
+def _metadata(key: str | None) -> _Metadata:
+    if key is None:
+        return ()
+    if not is_key(key):
+        # What was given is not repeated: it may be most of a key.
+        raise ValueError("the key is not 1 to 512 visible characters of ASCII, without spaces")
+    return (("authorization", f"Bearer {key}"),)
 
 
 def _stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:  # generated, and not typed

@@ -2,6 +2,7 @@
 
 ClientError
 ├── BadRequest         change the request; `field` names what is wrong
+├── KeyRefused         send a key that the server knows
 ├── TooLong            the request can never fit; `have` and `limit` are the numbers
 ├── NotSupported       this server does not have it; `field` names what
 ├── ServerBusy         come back after `retry_after_s`
@@ -12,6 +13,7 @@ ClientError
 ├── DeadlineExceeded   allow more time; `phase` says where it went, when the server had the time to
 ├── CallCancelled      the call was cancelled, here or there
 ├── ReplyCorrupt       the model gave logits that are not numbers
+├── StepFailed         the ranks could not run this request, even alone
 ├── MessageTooLarge    gRPC itself refused the message or the call: no job was made
 └── ServerFault        a bug of the server; `record_id` is in its log
 """
@@ -62,6 +64,10 @@ class BadRequest(ClientError):
         """Keep the field."""
         super().__init__(status)
         self.field = status.facts["field"]
+
+
+class KeyRefused(ClientError):
+    """The server wants a key that it knows: no other call will do better without one."""
 
 
 class NotSupported(ClientError):
@@ -130,6 +136,10 @@ class ReplyCorrupt(ClientError):
     """The model gave logits that are not numbers, for this request alone."""
 
 
+class StepFailed(ClientError):
+    """The ranks could not run this request, even alone; sent again, it may well fail again."""
+
+
 class MessageTooLarge(ClientError):
     """gRPC itself refused the message, or the call beside too many others."""
 
@@ -145,6 +155,7 @@ class ServerFault(ClientError):
 
 _BY_LANEHOST: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
+    grpc.StatusCode.UNAUTHENTICATED: KeyRefused,
     grpc.StatusCode.UNIMPLEMENTED: NotSupported,
     grpc.StatusCode.OUT_OF_RANGE: TooLong,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusy,
@@ -153,7 +164,14 @@ _BY_LANEHOST: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.CANCELLED: CallCancelled,
     grpc.StatusCode.DATA_LOSS: ReplyCorrupt,
 }
+# Codes that the server has more than one error for.
+_BY_REASON: dict[str, type[ClientError]] = {
+    "STARTING": ServerLoading,
+    "STEP_FAILED": StepFailed,
+}
+# Made by gRPC itself, or by a proxy on the way.
 _BY_GRPC: dict[grpc.StatusCode, type[ClientError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: KeyRefused,
     grpc.StatusCode.UNIMPLEMENTED: NotSupported,
     grpc.StatusCode.RESOURCE_EXHAUSTED: MessageTooLarge,
     grpc.StatusCode.UNAVAILABLE: Unreachable,
@@ -162,7 +180,6 @@ _BY_GRPC: dict[grpc.StatusCode, type[ClientError]] = {
 }
 
 
-_LOADING = "STARTING"
 _LOST = "the server ended during the reply"
 
 
@@ -189,8 +206,8 @@ def read_status(
 
 def to_client_error(status: Status) -> ClientError:
     """Return the error that a status is; what no table knows is a fault of the server."""
-    if status.is_from_lanehost and status.reason == _LOADING:
-        return ServerLoading(status)
+    if status.is_from_lanehost and status.reason in _BY_REASON:
+        return _BY_REASON[status.reason](status)
     table = _BY_LANEHOST if status.is_from_lanehost else _BY_GRPC
     if status.has_begun and table.get(status.code) is Unreachable:
         return ConnectionLost(replace(status, message=_LOST))

@@ -10,7 +10,16 @@ from click.testing import CliRunner, Result
 
 from lanehost.cli import main
 from lanehost.errors import InvalidRequest, Starting
-from lanehost.job import ChatMessage, ChatPrompt, Prefilled, Role, TextPrompt, TokenPrompt, Tokens
+from lanehost.job import (
+    ChatMessage,
+    ChatPrompt,
+    Prefilled,
+    Priority,
+    Role,
+    TextPrompt,
+    TokenPrompt,
+    Tokens,
+)
 from lanehost.server.grpc_server import bind_grpc, build_grpc_server
 from lanehost.server.health import Health
 from tests.support.fake_door import FakeDoor
@@ -107,8 +116,7 @@ async def test_a_chat_is_read_from_a_file(chat_file: Path) -> None:
         (["--prompt", "a", "--token-ids", "1"], None, "exactly one of"),
         (["--token-ids", "1,x"], None, "is not like 1,2,3"),
         (["--token-ids", "-1"], None, "id -1, allowed is 0 to 4294967295"),
-        (["--prompt", "a", "--max-tokens", "-1"], None, "-1 is not in the range 1<="),
-        (["--prompt", "a", "--max-tokens", "0"], None, "0 is not in the range 1<="),
+        (["--prompt", "a", "--max-tokens", "-1"], None, "-1 is not in the range 0<="),
         (["--prompt", "a", "--seed", "-1"], None, "-1 is not in the range"),
         (["--prompt", "a", "--wait", "-1"], None, "-1.0 is not in the range x>=0"),
         (["--prompt", "a", "--model", "m"], None, "the server has one model, and"),
@@ -135,6 +143,16 @@ async def test_a_refusal_is_one_line_and_exits_1() -> None:
     assert result.stderr == (
         "lanehost: INVALID_ARGUMENT: max_tokens: is 0, allowed is 1 and more\n"
     )
+
+
+async def test_the_background_and_a_warm_request_can_be_asked_for() -> None:
+    door = FakeDoor()
+    await _run(door, "generate", "--prompt", "hi", "--background", "--max-tokens", "0")
+    await _run(door, "generate", "--prompt", "hi")
+    assert [(one.priority, one.max_tokens) for one in door.requests] == [
+        (Priority.BACKGROUND, 0),
+        (Priority.FOREGROUND, None),
+    ]
 
 
 @pytest.mark.parametrize("command", [["generate", "--prompt", "a"], ["chat"]])
@@ -174,10 +192,10 @@ class _LoadingDoor(FakeDoor):
         super().__init__()
         self.is_loading = True
 
-    def model_card(self):
+    def model_card(self, key):
         if self.is_loading:
             raise Starting("the model is still loading")
-        return super().model_card()
+        return super().model_card(key)
 
 
 class _LoadingHealth(Health):

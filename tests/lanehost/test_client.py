@@ -13,6 +13,7 @@ from lanehost.client_errors import (
     CallCancelled,
     ConnectionLost,
     DeadlineExceeded,
+    KeyRefused,
     MessageTooLarge,
     ServerBusy,
     Unreachable,
@@ -146,6 +147,55 @@ async def test_a_refusal_is_typed_on_every_call(refusal, kind, fact) -> None:
         assert getattr(caught.value, fact[0]) == fact[1]
 
 
+CALLS = (
+    lambda client: client.generate("hi"),
+    lambda client: client.tokenize("hi"),
+    lambda client: client.detokenize([65]),
+    lambda client: client.model(),
+)
+
+
+@pytest.mark.parametrize("key", [None, "other"])
+async def test_without_the_right_key_every_call_but_health_is_refused(key) -> None:
+    async with serve(FakeDoor(key="secret")) as served:
+        async with AsyncClient(served.address, key=key) as client:
+            for call in (*CALLS, _collect_async):
+                with pytest.raises(KeyRefused):
+                    await call(client)
+            assert await client.health()
+
+        def ask() -> None:
+            with Client(served.address, key=key) as client:
+                for call in (*CALLS, _collect):
+                    with pytest.raises(KeyRefused):
+                        call(client)
+                assert client.health()
+
+        await asyncio.to_thread(ask)
+
+
+async def test_the_key_is_sent_with_every_call() -> None:
+    async with serve(FakeDoor(key="secret")) as served:
+        async with AsyncClient(served.address, key="secret") as client:
+            for call in (*CALLS, _collect_async):
+                await call(client)
+
+        def ask() -> None:
+            with Client(served.address, key="secret") as client:
+                for call in (*CALLS, _collect):
+                    call(client)
+
+        await asyncio.to_thread(ask)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("key", ["", "two words", "secr\u00e9t", "k" * 513])
+def test_a_key_that_can_be_none_is_said_at_once_and_not_repeated(kind, key: str) -> None:
+    with pytest.raises(ValueError, match="is not 1 to 512 visible characters") as caught:
+        kind("a:1", key=key)
+    assert key == "" or key not in str(caught.value)
+
+
 async def test_a_reply_that_fails_keeps_its_text_so_far() -> None:
     door = FakeDoor(events=(*HELD, Failed(error=Overloaded("x", retry_after_s=1))))
 
@@ -238,7 +288,7 @@ async def test_nobody_at_the_address_is_said() -> None:
 
 
 async def test_what_it_is_is_shown() -> None:
-    with Client("a:1") as client:
+    with Client("a:1", key="secret") as client:
         assert repr(client) == "<Client a:1>"
     async with AsyncClient("a:1") as client:
         assert repr(client) == "<AsyncClient a:1>"

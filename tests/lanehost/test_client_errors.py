@@ -8,6 +8,7 @@ from lanehost.server.status import to_status
 
 ROWS = [
     (raised.InvalidRequest("max_tokens", "is 0"), seen.BadRequest, {"field": "max_tokens"}),
+    (raised.Unauthenticated("x"), seen.KeyRefused, {}),
     (raised.DoesNotFit("x", have=9, limit=8), seen.TooLong, {"have": 9, "limit": 8}),
     (raised.NotBuilt("images", "x"), seen.NotSupported, {"field": "images"}),
     (raised.Overloaded("x", retry_after_s=2.5), seen.ServerBusy, {"retry_after_s": 2.5}),
@@ -21,6 +22,7 @@ ROWS = [
     (raised.DeadlinePassed("decode"), seen.DeadlineExceeded, {"phase": "decode"}),
     (raised.Cancelled("x"), seen.CallCancelled, {}),
     (raised.ReplyCorrupt("x"), seen.ReplyCorrupt, {}),
+    (raised.StepFailed("x"), seen.StepFailed, {}),
     (raised.InternalFault("r1"), seen.ServerFault, {"record_id": "r1"}),
 ]
 GRPC_ROWS = [
@@ -29,6 +31,8 @@ GRPC_ROWS = [
     ("CANCELLED", seen.CallCancelled, {}),
     ("RESOURCE_EXHAUSTED", seen.MessageTooLarge, {}),
     ("UNIMPLEMENTED", seen.NotSupported, {"field": None}),
+    ("UNAUTHENTICATED", seen.KeyRefused, {}),
+    ("INTERNAL", seen.ServerFault, {"record_id": None}),
     ("UNKNOWN", seen.ServerFault, {"record_id": None}),
 ]
 
