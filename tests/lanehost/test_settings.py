@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from lanehost.errors import StartupFailed
+from lanehost.keys import KeyRing, Scope
 from lanehost.settings import EngineSettings, LineSettings, RankGroupSettings, ServeSettings
 
 MODEL = Path("model")
@@ -53,6 +54,12 @@ def test_what_cannot_work_is_refused_by_option_and_value(make, field, value, opt
         make(**{field: value})
     assert str(value) in str(caught.value)
     assert "allowed is" in str(caught.value)
+
+
+def test_weights_are_those_of_the_keys_and_none_without():
+    scopes = (Scope(name="a", key_digests=(), weight=3), Scope(name="b", key_digests=()))
+    assert serve(keys=KeyRing(scopes=scopes)).weights == {"a": 3, "b": 1}
+    assert serve().weights == {}
 
 
 def test_every_lane_has_a_token_in_every_step():

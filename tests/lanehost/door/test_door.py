@@ -115,8 +115,10 @@ async def test_a_full_line_refuses_at_once():
     rig = DoorRig(max_waiting=2)
     for _ in range(2):
         await rig.door.submit(request())
-    with pytest.raises(Overloaded, match="limit 2"):
-        await rig.door.submit(request())
+    for _ in range(3):
+        with pytest.raises(Overloaded, match="limit 2"):
+            await rig.door.submit(request())
+    assert repr(rig.door) == "<AdmissionDoor open=True streams=2>"
 
 
 async def test_too_many_waiting_tokens_are_refused_and_the_place_is_given_back():
