@@ -6,9 +6,9 @@ from typing import Self
 
 from lanehost.addresses import format_address
 from lanehost.console import Addresses
-from lanehost.door.gate import Gate
 from lanehost.http.app import build_http_app
 from lanehost.http.server import HttpServer
+from lanehost.metrics.metrics import Metrics
 from lanehost.server.grpc_server import bind_grpc, build_grpc_server
 from lanehost.server.health import Health
 from lanehost.settings import ServeSettings
@@ -21,8 +21,10 @@ _SPARE_RPCS = 256
 class Doors:
     """The servers in front of the gate; used as a block around the whole run."""
 
-    def __init__(self, gate: Gate, settings: ServeSettings) -> None:
+    def __init__(self, metrics: Metrics, settings: ServeSettings) -> None:
         """Bind the HTTP address, if there is to be one; gRPC is bound on entering.
+
+        Both come in through the gate of the metrics.
 
         Raises:
             StartupFailed: the HTTP address cannot be had.
@@ -31,10 +33,10 @@ class Doors:
         self._health = Health()
         self._http = None
         if settings.http_port is not None:
-            app = build_http_app(gate)
+            app = build_http_app(metrics.gate, metrics=metrics)
             self._http = HttpServer(app, host=settings.host, port=settings.http_port)
         self._grpc = build_grpc_server(
-            gate,
+            metrics.gate,
             self._health,
             reflection=settings.reflection,
             # Above the door's own bound, so that it is the door that says no, with the number.

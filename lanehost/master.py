@@ -23,16 +23,17 @@ import structlog
 from lanehost.admission.line import Line
 from lanehost.console import StartupConsole
 from lanehost.door.door import AdmissionDoor
-from lanehost.door.gate import Gate
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors
 from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
+from lanehost.engine.observer import Observers
 from lanehost.errors import Draining, LanehostError, RankGroupLost, StartupFailed
 from lanehost.fault import record_fault
 from lanehost.logs import set_up_logs
+from lanehost.metrics.metrics import Metrics
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.group import RankGroup
 from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
@@ -127,20 +128,28 @@ class Master:
         async with AsyncExitStack() as stack:
             if self._settings.record is not None:
                 prepare_folder(self._settings.record.folder)
-            gate = Gate()
-            doors = await stack.enter_async_context(Doors(gate, self._settings))
+            metrics = self._new_metrics()
+            doors = await stack.enter_async_context(Doors(metrics, self._settings))
             with self._console:
                 text, group = await self._load(stack)
             card = make_card(self._settings, text, group.facts)
             line, inbox = Line(self._settings.line, self._settings.weights), Inbox()
             backend, recorder = await self._record(stack, group)
+            observers = Observers(metrics.observer, *filter(None, [recorder]))
             engine = Engine(
                 backend,
                 line=line,
                 inbox=inbox,
                 clock=time.monotonic,
                 settings=self._settings.engine,
-                observer=recorder,
+                observer=observers,
+            )
+            metrics.watch(
+                engine,
+                line=line,
+                backend=backend,
+                settings=self._settings.engine,
+                observers=observers,
             )
             door = AdmissionDoor(
                 card=card,
@@ -150,7 +159,7 @@ class Master:
                 turnstile=Turnstile(self._settings.keys, self._settings.line),
                 clock=time.monotonic,
             )
-            gate.open(door)
+            metrics.gate.open(door)
             doors.set_serving()
             self._is_started = True
             self._console.ready(card, doors.addresses)
@@ -163,6 +172,13 @@ class Master:
                 raise
             # Before the ranks: the last events of open streams still leave by the doors.
             await doors.stop(grace_s=_GRACE_S)
+
+    def _new_metrics(self) -> Metrics:
+        return Metrics(
+            clock=time.monotonic,
+            version=version("lanehost"),
+            scopes=tuple(self._settings.weights) or ("",),
+        )
 
     async def _load(self, stack: AsyncExitStack) -> tuple[ModelText, RankGroup]:
         ranks = self._settings.ranks

@@ -12,9 +12,11 @@ from lanehost.cli import main
 from lanehost.client import Client
 from lanehost.client_codec import Options, Reply
 from lanehost.door import model_card
-from lanehost.http.app import build_http_app
 from lanehost.http.body import Body, ChatBody, CompletionBody, MessageBody, StreamOptions
+from lanehost.job import Priority
+from lanehost.metrics.metrics import FAMILIES
 from tests.support.fake_door import FakeDoor
+from tests.support.http_served import http_app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -168,7 +170,7 @@ def test_the_page_clients_lists_every_path():
     listed = {row[0].strip("`"): row[1] for row in _rows("clients.md", "HTTP")}
     served = {
         re.sub(r":\w+}", "}", route.path): "POST" if route.methods == {"POST"} else "GET"
-        for route in build_http_app(FakeDoor()).routes
+        for route in http_app(FakeDoor()).routes
     }
     assert listed == served
 
@@ -242,6 +244,27 @@ def test_every_event_on_the_page_is_logged():
     source = "".join(_read(path) for path in (ROOT / "lanehost").rglob("*.py"))
     events = _all_named("operate.md", "Logs")
     assert [event for event in events if f'"{event}"' not in source] == []
+
+
+def test_the_tables_of_metrics_are_what_the_page_tells():
+    listed = [row for table in _tables("operate.md", "Metrics") for row in table]
+    told = {
+        family.name: [family.kind.value, list(family.labels), family.meaning] for family in FAMILIES
+    }
+    assert len(listed) == len(told)
+    for name, kind, labels, meaning in listed:
+        assert [kind, _named(labels), meaning] == told[name.strip("`")]
+
+
+def test_the_rules_of_the_page_name_metrics_and_labels_that_there_are():
+    page = _read(DOCS / "operate.md")
+    names = {family.name: family.labels for family in FAMILIES}
+    for name, selector in re.findall(r"\b(lanehost_\w+)(?:{(.*?)})?", page):
+        assert name in names
+        for label, values in re.findall(r"(\w+)=~?\"(.*?)\"", selector):
+            assert label in names[name]
+            known = {*errors.__dict__, *(one.value for one in Priority)}
+            assert set(values.split("|")) <= known
 
 
 def test_the_index_lists_every_decision():

@@ -5,8 +5,10 @@ POST /v1/completions          text or token ids, whole or streamed
 GET  /v1/models               the one model, its limits, and the default of every option
 GET  /v1/models/NAME          the same, by name
 GET  /health                  200 while requests are run, else 503
+GET  /metrics                 what is counted and seen, for Prometheus
 
-Where the server has keys, every path but /health wants one, as `Authorization: Bearer KEY`.
+Where the server has keys, every path but /health and /metrics wants one, as
+`Authorization: Bearer KEY`.
 A reply tells the seed in force and the server's id of the job in its headers
 (`x-lanehost-seed`, `x-request-id`), and the weights in `system_fingerprint`.
 """
@@ -30,14 +32,16 @@ from lanehost.http.errors import UnknownModel, error_response, http_error_respon
 from lanehost.http.forms import ChatForm, CompletionForm
 from lanehost.http.reading import BodyReader, key_of
 from lanehost.http.replying import ReplyEndpoint
+from lanehost.metrics.metrics import Metrics
 
-_PATHS = "/v1/chat/completions, /v1/completions, /v1/models and /health"
+_PATHS = "/v1/chat/completions, /v1/completions, /v1/models, /health and /metrics"
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def build_http_app(
     door: Door,
     *,
+    metrics: Metrics,
     clock: Callable[[], float] = time.time,
     bodies: BodyReader | None = None,
     write_timeout_s: float = WRITE_TIMEOUT_S,
@@ -46,6 +50,7 @@ def build_http_app(
 
     Args:
         door: Who runs the requests.
+        metrics: What `/metrics` tells.
         clock: Gives the time of day, in seconds.
         bodies: Who reads the bodies; None takes the usual bounds.
         write_timeout_s: How long a client that does not read may hold up its reply.
@@ -65,6 +70,7 @@ def build_http_app(
             Route("/v1/models", _bordered(models.list)),
             Route("/v1/models/{name:path}", _bordered(models.get)),
             Route("/health", _bordered(_health(door))),
+            Route("/metrics", _bordered(_metrics(metrics))),
         ],
         exception_handlers={HTTPException: _routing_failed},
     )
@@ -113,6 +119,15 @@ def _health(door: Door) -> _Endpoint:
         return JSONResponse({"status": status}, status_code=200 if is_serving else 503)
 
     return health
+
+
+def _metrics(metrics: Metrics) -> _Endpoint:
+    async def page(request: Request) -> Response:
+        told = metrics.page(", ".join(request.headers.getlist("accept")))
+        # Not as media_type: that would add a second charset.
+        return Response(told.body, headers={"content-type": told.content_type})
+
+    return page
 
 
 def _post(path: str, endpoint: ReplyEndpoint) -> Route:

@@ -32,7 +32,7 @@ REQUESTS: tuple[Family[Tally], ...] = (
     Family(
         name="lanehost_requests_refused_total",
         kind=Kind.COUNTER,
-        meaning="Requests that the door refused, by class of error.",
+        meaning="Requests, and other calls, that the door refused, by class of error.",
         labels=("error",),
         read=by_one(lambda tally: tally.refused),
     ),

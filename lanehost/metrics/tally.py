@@ -86,7 +86,7 @@ class Tally:
 
     Attributes:
         accepted: Requests, by priority and scope.
-        refused: Requests, by class of error.
+        refused: Requests and other calls, by class of error.
         ended: Jobs, by ending: the reason, or the class of the error.
         prompt_tokens: Of accepted requests, by scope.
         cached_tokens: Of these, the ones that were in the prompt cache.

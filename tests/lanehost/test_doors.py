@@ -1,14 +1,17 @@
 import asyncio
+import time
 
 import grpc
 import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from lanehost.door.gate import Gate
 from lanehost.doors import Doors
 from lanehost.errors import StartupFailed
+from lanehost.metrics.metrics import Metrics
 from lanehost.settings import RankGroupSettings, ServeSettings
+from lanehost.v1 import inference_pb2, inference_pb2_grpc
+from tests.support.metered import read_page
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -16,7 +19,8 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 def make_doors(tmp_path, **values):
     ranks = RankGroupSettings(model_path=tmp_path)
-    return Doors(Gate(), ServeSettings(ranks=ranks, **{"port": 0, "http_port": 0} | values))
+    metrics = Metrics(clock=time.monotonic, version="1.2.3")
+    return Doors(metrics, ServeSettings(ranks=ranks, **{"port": 0, "http_port": 0} | values))
 
 
 async def health_of(address):
@@ -42,6 +46,21 @@ async def test_while_the_gate_is_shut_http_answers_503(tmp_path):
     assert health.status_code == 503
     assert models.status_code == 503
     assert "still loading" in models.text
+
+
+async def test_while_the_gate_is_shut_metrics_are_told_and_those_who_come_by_any_door_are_counted(
+    tmp_path,
+):
+    async with make_doors(tmp_path) as doors, httpx.AsyncClient() as client:
+        url = f"http://{doors.addresses.http}"
+        await client.post(f"{url}/v1/completions", json={"model": "m", "prompt": "hello"})
+        async with grpc.aio.insecure_channel(doors.addresses.grpc) as channel:
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Generate(inference_pb2.GenerateRequest(text="hello"))
+        told = read_page((await client.get(f"{url}/metrics")).text)
+    assert told["lanehost_serving",] == told["lanehost_draining",] == 0
+    assert told["lanehost_requests_refused_total", "Starting"] == 2
 
 
 async def test_without_an_http_port_there_is_no_http_door(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from lanehost.errors import Starting
+from lanehost.errors import Starting, Unauthenticated
 from tests.support.fake_door import FakeDoor
 from tests.support.http_served import CREATED_S, http_client
 
@@ -58,9 +58,23 @@ async def test_health_follows_the_door() -> None:
         assert (await client.get("/health")).status_code == 503
 
 
+async def test_metrics_are_told_to_everybody_in_the_form_that_is_asked_for() -> None:
+    async with http_client(FakeDoor(refusal=Unauthenticated("no key"))) as client:
+        text = await client.get("/metrics")
+        openmetrics = await client.get(
+            "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"}
+        )
+    assert text.status_code == openmetrics.status_code == 200
+    assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text;")
+    assert "\nlanehost_serving 0.0\n" in text.text
+    assert openmetrics.text.endswith("# EOF\n")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
+        ("POST", "/metrics", 405),
         ("GET", "/v1/completions", 405),
         ("GET", "/v1/chat/completions", 405),
         ("POST", "/v1/models", 405),

@@ -8,18 +8,17 @@ import httpx
 import pytest
 
 from lanehost.errors import StartupFailed
-from lanehost.http.app import build_http_app
 from lanehost.http.server import HttpServer
 from lanehost.job import Prefilled, Tokens
 from tests.support.fake_door import FINISHED, REPLY, FakeDoor
-from tests.support.http_served import serve_http
+from tests.support.http_served import http_app, serve_http
 
 WAIT_S = 5
 TEXT = {"model": "fake-model", "prompt": "hi"}
 
 
 def _server(door: FakeDoor, host: str = "127.0.0.1", port: int = 0) -> HttpServer:
-    return HttpServer(build_http_app(door), host, port)
+    return HttpServer(http_app(door), host, port)
 
 
 async def test_the_second_server_on_a_port_is_told_the_address() -> None:
@@ -189,7 +188,7 @@ async def test_the_system_closes_a_connection_that_is_not_read() -> None:
             yield Tokens(token_ids=(1,), text="x" * 10_000)
 
     door = FakeDoor(events=endless())
-    server = HttpServer(build_http_app(door), "127.0.0.1", 0, unread_timeout_s=0.2)
+    server = HttpServer(http_app(door), "127.0.0.1", 0, unread_timeout_s=0.2)
     await server.start()
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.transport.pause_reading()

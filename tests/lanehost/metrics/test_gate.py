@@ -6,7 +6,7 @@ import pytest
 from lanehost.errors import DoesNotFit, Overloaded, Starting
 from lanehost.job import Request, TextPrompt
 from lanehost.metrics.gate import CountingGate
-from tests.support.fake_door import FakeDoor
+from tests.support.fake_door import CARD, FakeDoor
 
 REQUEST = Request(prompt=TextPrompt("hello"))
 
@@ -42,6 +42,22 @@ async def test_a_refusal_is_counted_once_and_goes_on_to_the_client(error, name):
         await gate.submit(REQUEST)
     assert raised.value is error
     assert refused == {name: 1}
+
+
+async def test_every_call_of_the_door_is_handed_on_and_a_refusal_of_it_counted_once():
+    gate, refused = opened(FakeDoor())
+    assert gate.model_card(None) == CARD
+    assert await gate.tokenize(TextPrompt("ab"), key=None) == [97, 98]
+    assert await gate.detokenize((97,), keep_special=False, key=None) == "a"
+    assert not refused
+    shut = CountingGate(refused)
+    with pytest.raises(Starting):
+        shut.model_card(None)
+    with pytest.raises(Starting):
+        await shut.tokenize(TextPrompt("ab"), key=None)
+    with pytest.raises(Starting):
+        await shut.detokenize((97,), keep_special=False, key=None)
+    assert refused == {"Starting": 3}
 
 
 async def test_those_who_come_while_the_model_loads_are_counted_too():
