@@ -120,9 +120,17 @@ def _printable(line: str) -> str:
 def _lines(replayed: Replayed, trail: Trail, *, is_whole: bool) -> list[str]:
     if replayed.difference is not None:
         return [f"DIFFERS after {replayed.num_steps} equal steps. {replayed.difference}"]
-    lines = [f"EQUAL: {replayed.num_steps} steps, {replayed.num_tokens} tokens"]
-    if not is_whole:
-        return lines
+    equal = f"EQUAL: {replayed.num_steps} steps, {replayed.num_tokens} tokens"
+    return [equal, *_end_of(replayed, trail)] if is_whole else [equal]
+
+
+def _end_of(replayed: Replayed, trail: Trail) -> list[str]:
+    """Say what a whole replay left out, and how the trail ends."""
+    lines = []
+    if replayed.num_left_out:
+        lines.append(
+            f"left out: {replayed.num_left_out} steps that failed, or were skipped behind one"
+        )
     if trail.torn.num_bytes:
         lines.append(f"the last {trail.torn.num_bytes} bytes are no whole record: torn off")
     match replayed.end:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from lanehost.engine.backend import Backend
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.recorder.check import given_at
-from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
+from lanehost.recorder.checker import PlanChecker, PlanFault
 from lanehost.recorder.records import (
     Header,
     JobArrived,
@@ -22,6 +22,7 @@ from lanehost.recorder.replay import (
     CannotReplay,
     InFlight,
     OnStep,
+    Outcome,
     Replayed,
     StepsInFlight,
     check_fits,
@@ -31,6 +32,7 @@ from ranks.plan import (
     Chunk,
     LaneGrow,
     LaneJoin,
+    RefusalKind,
     ResolvedRows,
     StepPlan,
     StepRefused,
@@ -69,27 +71,32 @@ class _DrawReader:
         self.story = Story()
         self._checker = PlanChecker(facts, proves_digests=False)
         self._in_flight = StepsInFlight()
-        self._rows: dict[int, tuple[CheckedRows, ...]] = {}
 
     def take(self, note: Note) -> None:
         self.story.take(note)
         match note:
             case StepSubmitted(plan=plan):
-                self._in_flight.add(InFlight(plan=plan, jobs=self.story.joined(plan)))
+                self._in_flight.add(plan, self.story.joined(plan))
+            case StepReturned() | StepTurnedDown():
+                step = self._in_flight.take(note)
                 try:
-                    self._rows[plan.step_id] = self._checker.check(plan)
+                    self._follow(step, note)
                 except PlanFault as fault:
-                    raise CannotReplay(f"step {plan.step_id} breaks a rule: {fault}") from fault
-            case StepReturned():
-                self._returned(self._in_flight.take(note), note)
-            case StepTurnedDown():
-                self._in_flight.take(note)
+                    raise CannotReplay(f"step {note.step_id} breaks a rule: {fault}") from fault
             case _:
                 pass
 
+    def _follow(self, step: InFlight, note: Outcome) -> None:
+        if isinstance(note, StepReturned):
+            self._returned(step, note)
+        elif note.refusal is RefusalKind.FAILED:
+            self._checker.check_failed(step.plan, guessing=step.guessing)
+        elif note.refusal is RefusalKind.SKIPPED:
+            self._checker.check_skipped(step.plan)
+
     def _returned(self, step: InFlight, note: StepReturned) -> None:
         accepted = dict(note.accepted)
-        for row in self._rows.pop(note.step_id):
+        for row in self._checker.check(step.plan, guessing=step.guessing):
             self._checker.settle(row, len(accepted.get(row.lane_id, ())))
             job = step.jobs.get(row.lane_id)
             if job is None or not row.draws:
@@ -174,6 +181,7 @@ def _plans(facts: GroupFacts, job: JobStory, *, num_draws: int) -> Iterator[Step
         yield StepPlan(
             step_id=number + 1,
             epoch=facts.epoch,
+            follows=number,
             joins=(LaneJoin(lane_id=_LANE, draw=job.draw),) if is_first else (),
             grows=(LaneGrow(lane_id=_LANE, block_ids=block_ids),) if is_first else (),
             chunks=() if chunk is None else (chunk,),

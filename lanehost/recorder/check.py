@@ -6,7 +6,6 @@ of results are those of what was fed and drawn. Without prompts, the structure i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
 from lanehost.recorder.records import (
@@ -19,20 +18,12 @@ from lanehost.recorder.records import (
     StepSubmitted,
     StepTurnedDown,
 )
-from lanehost.recorder.replay import InFlight, OnStep, Replayed, StepsInFlight
+from lanehost.recorder.replay import InFlight, OnStep, Outcome, Replayed, StepsInFlight, said_of
 from lanehost.recorder.story import Difference, DrawnAt, JobStory, Story
-from ranks.plan import LaneFault, result_digest
+from ranks.plan import LaneFault, RefusalKind, StepPlan, result_digest
 
 # What a lane goes on with when its logits were not numbers.
 _STAND_IN = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """A plan in flight: its rows, or the rule that it breaks."""
-
-    rows: tuple[CheckedRows, ...] = ()
-    fault: PlanFault | None = None
 
 
 def check_trail(header: Header, notes: Iterable[Note], *, on_step: OnStep) -> Replayed:
@@ -43,17 +34,15 @@ def check_trail(header: Header, notes: Iterable[Note], *, on_step: OnStep) -> Re
     """
     check = TrailCheck(header)
     replayed = Replayed()
-    num_tokens: dict[int, int] = {}
+    plans: dict[int, StepPlan] = {}
     for note in notes:
         replayed.difference = check.take(note)
         if replayed.difference is not None:
             return replayed
         if isinstance(note, StepReturned | StepTurnedDown):
-            replayed.num_steps += 1
-            replayed.num_tokens += num_tokens.pop(note.step_id, 0)
-            on_step(replayed.num_steps)
+            replayed.count(plans.pop(note.step_id), note, on_step)
         elif isinstance(note, StepSubmitted):
-            num_tokens[note.plan.step_id] = note.plan.num_tokens
+            plans[note.plan.step_id] = note.plan
         elif isinstance(note, Closed | Cut | GroupWasLost):
             replayed.end = note
     return replayed
@@ -80,68 +69,67 @@ class TrailCheck:
         self._checker = PlanChecker(header.facts, proves_digests=header.keeps_prompts)
         self._story = Story()
         self._in_flight = StepsInFlight()
-        self._checked: dict[int, _Checked] = {}
         self._is_refused = False
         self._last_drawn: dict[int, int] = {}
-        # The tokens whose KV a block holds, as far as results have come back.
+        # The tokens whose KV a block holds, and for whose scope, as far as results are back.
         self._content: dict[int, list[int | None]] = {}
+        self._scopes: dict[int, str] = {}
 
     def take(self, note: Note) -> Difference | None:
         """Follow a note; returns what is wrong with it, if anything is."""
         match note:
             case StepSubmitted(plan=plan):
-                jobs = self._story.joined(plan)
-                self._in_flight.add(InFlight(plan=plan, jobs=jobs))
-                if not self._is_refused:
-                    self._checked[plan.step_id] = self._check(note)
+                self._in_flight.add(plan, self._story.joined(plan))
                 return None
+            case StepReturned() if self._is_refused:
+                return Difference(
+                    what="the step behind one that was refused",
+                    recorded="run",
+                    got="no state that it could have run on",
+                    step_id=note.step_id,
+                )
             case StepReturned():
                 return self._returned(self._in_flight.take(note), note)
             case StepTurnedDown():
-                return self._refused(self._in_flight.take(note), note)
+                return self._turned_down(self._in_flight.take(note), note)
             case _:
                 return self._story.take(note)
 
-    def _check(self, note: StepSubmitted) -> _Checked:
+    def _turned_down(self, step: InFlight, note: StepTurnedDown) -> Difference | None:
+        if self._is_refused:
+            return None
         try:
-            return _Checked(rows=self._checker.check(note.plan))
+            match note.refusal:
+                case RefusalKind.MISMATCH:
+                    return self._refused(step, note)
+                case RefusalKind.FAILED:
+                    self._checker.check_failed(step.plan, guessing=step.guessing)
+                case RefusalKind.SKIPPED:
+                    self._checker.check_skipped(step.plan)
         except PlanFault as fault:
-            self._is_refused = True
-            return _Checked(fault=fault)
-
-    def _refused(self, step: InFlight, note: StepTurnedDown) -> Difference | None:
-        checked = self._checked.pop(step.plan.step_id, None)
-        if checked is not None and checked.fault is None:
-            return Difference(
-                what="the plan",
-                recorded=f"refused ({note.reason})",
-                got="no rule that it breaks",
-                step_id=note.step_id,
-            )
-        self._is_refused = True
+            return _broken(fault, step, note)
         return None
 
+    def _refused(self, step: InFlight, note: StepTurnedDown) -> Difference | None:
+        """See that a plan breaks a rule; nothing is known of what comes behind it."""
+        self._is_refused = True
+        try:
+            self._checker.check(step.plan, guessing=step.guessing)
+        except PlanFault:
+            return None
+        return Difference(
+            what="the plan",
+            recorded=said_of(note),
+            got="no rule that it breaks",
+            step_id=note.step_id,
+        )
+
     def _returned(self, step: InFlight, note: StepReturned) -> Difference | None:
-        checked = self._checked.pop(step.plan.step_id, None)
-        if checked is None:
-            return Difference(
-                what="the step behind one that was refused",
-                recorded="run",
-                got="no state that it could have run on",
-                step_id=note.step_id,
-            )
-        if checked.fault is not None:
-            lane_id = checked.fault.lane_id
-            job = None if lane_id is None else step.jobs.get(lane_id)
-            return Difference(
-                what="the plan",
-                recorded="run",
-                got=f"a broken rule: {checked.fault}",
-                step_id=note.step_id,
-                lane_id=lane_id,
-                job_id=None if job is None else job.job_id,
-            )
-        return self._check_result(step, checked.rows, note)
+        try:
+            rows = self._checker.check(step.plan, guessing=step.guessing)
+        except PlanFault as fault:
+            return _broken(fault, step, note)
+        return self._check_result(step, rows, note)
 
     def _check_result(
         self, step: InFlight, rows: tuple[CheckedRows, ...], note: StepReturned
@@ -192,22 +180,32 @@ class TrailCheck:
         fed.extend((*token_ids, *row.draft_ids))
         for number, token_id in enumerate((*token_ids, *right)):
             position = row.start + number
-            self._put(row, position, token_id)
+            self._put(row, position, token_id, job)
             expected = None if job is None else job.token_at(position)
             if self._has_tokens and expected is not None and expected != token_id:
                 return f"the token at position {position}", str(token_id), f"{expected} in the job"
         return self._compare_cached(row, job)
 
-    def _put(self, row: CheckedRows, position: int, token_id: int) -> None:
+    def _put(self, row: CheckedRows, position: int, token_id: int, job: JobStory | None) -> None:
         index, offset = divmod(position, self._block_size)
-        content = self._content.setdefault(row.block_ids[index], [])
+        block_id = row.block_ids[index]
+        content = self._content.setdefault(block_id, [])
         del content[offset:]
         content.append(token_id)
+        if job is not None:
+            self._scopes[block_id] = job.scope
 
     def _compare_cached(
         self, row: CheckedRows, job: JobStory | None
     ) -> tuple[str, str, str] | None:
-        if job is None or not self._has_tokens:
+        if job is None:
+            return None
+        for block_id in row.cached_block_ids:
+            scope = self._scopes.get(block_id, job.scope)
+            if scope != job.scope:
+                what = f"the scope of the cached block {block_id}"
+                return what, repr(job.scope), f"{scope!r}, which computed it"
+        if not self._has_tokens:
             return None
         for index, block_id in enumerate(row.cached_block_ids):
             start = index * self._block_size
@@ -254,3 +252,16 @@ class TrailCheck:
             got=digest.hex(),
             step_id=note.step_id,
         )
+
+
+def _broken(fault: PlanFault, step: InFlight, note: Outcome) -> Difference:
+    """Say that a plan breaks a rule and the ranks did not refuse it for that."""
+    job = None if fault.lane_id is None else step.jobs.get(fault.lane_id)
+    return Difference(
+        what="the plan",
+        recorded=said_of(note),
+        got=f"a broken rule: {fault}",
+        step_id=note.step_id,
+        lane_id=fault.lane_id,
+        job_id=None if job is None else job.job_id,
+    )

@@ -1,18 +1,25 @@
 """Check plans against every rule that a rank holds them to, without a rank; pure.
 
-A plan that passes: its step id is the next one; lanes that leave are taken, lanes that
-join are free; blocks are within the pool and none is twice in a lane; what is said to be
-cached is whole and computed; a chunk goes on where its lane is, a decode has a token to
-feed; no block is written that another lane has too; the budget holds; the digest is that
-of the rows. After a fault the checker is of no more use, like the group that refused.
+A plan that passes: its step id is the next one, and it follows the last step that ran;
+lanes that leave are taken, lanes that join are free; blocks are within the pool and none
+is twice in a lane; what is said to be cached is whole and computed; a chunk goes on where
+its lane is, a decode has a token to feed; no block is written that another lane has too;
+the budget holds; the digest is that of the rows. After a fault the checker is of no more
+use, like the group that refused.
+
+A plan is followed once its outcome is known, so there is nothing to take back: what
+failed or was skipped has never been followed.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import Chunk, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+
+_NOBODY: frozenset[int] = frozenset()
 
 
 class PlanFault(Exception):
@@ -26,17 +33,13 @@ class PlanFault(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class CheckedLane:
-    """A lane that is taken: its block table, and how far it is written.
-
-    `is_open` while a draft of it is in flight: how far it gets is in the result.
-    """
+    """A lane that is taken: its block table, and how far it is written."""
 
     block_ids: list[int] = field(default_factory=list)
     num_cached_tokens: int = 0
     num_tokens: int = 0
     num_digested_blocks: int = 0
     has_drawn: bool = False
-    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +75,26 @@ class PlanChecker:
         self._proves_digests = proves_digests
         self._lanes: dict[int, CheckedLane] = {}
         self._last_step_id = 0
+        self._last_run_id = 0
         # How many lanes have a block, and how many positions of it are written.
         self._holders: Counter[int] = Counter()
         self._num_written: Counter[int] = Counter()
 
-    def check(self, plan: StepPlan) -> tuple[CheckedRows, ...]:
-        """Follow a plan and return its rows.
+    def check(
+        self, plan: StepPlan, *, guessing: frozenset[int] = _NOBODY
+    ) -> tuple[CheckedRows, ...]:
+        """Follow a plan that has run and return its rows; `settle` takes each.
+
+        Args:
+            plan: The plan.
+            guessing: Lanes of which a draft was in flight when it was written.
 
         Raises:
             PlanFault: It breaks a rule.
         """
         self._check_frame(plan)
+        self._check_follows(plan)
+        self._check_behind(plan, guessing)
         for lane_id in plan.leaves:
             self._leave(lane_id)
         for join in plan.joins:
@@ -113,10 +125,44 @@ class PlanChecker:
         end = row.start + 1 + num_accepted
         for index in range(end // size, -(-(row.start + row.num_tokens) // size)):
             self._num_written[row.block_ids[index]] = max(end - index * size, 0)
-        lane = self._lanes.get(row.lane_id)
-        if lane is not None and lane.is_open:
-            lane.num_tokens = end
-            lane.is_open = False
+        self._lanes[row.lane_id].num_tokens = end
+
+    def check_failed(self, plan: StepPlan, *, guessing: frozenset[int] = _NOBODY) -> None:
+        """Follow a plan that could not be run: the lanes are as they were before.
+
+        How much of its rows it has written nobody knows: no lane may begin with that.
+
+        Raises:
+            PlanFault: It breaks a rule, so no rank can have begun it.
+        """
+        rows = deepcopy(self).check(plan, guessing=guessing)
+        self._last_step_id = plan.step_id
+        size = self._facts.block_size
+        for row in rows:
+            for index in range(row.start // size, -(-(row.start + row.num_tokens) // size)):
+                self._num_written[row.block_ids[index]] = max(row.start - index * size, 0)
+
+    def check_skipped(self, plan: StepPlan) -> None:
+        """Follow a plan that was not run since one before it had failed.
+
+        What it does is no matter: it was written for lanes that never came to be.
+
+        Raises:
+            PlanFault: Its id is not the next one, or the step that it follows has run.
+        """
+        self._check_frame(plan)
+        if not self._last_run_id < plan.follows < plan.step_id:
+            raise PlanFault(
+                f"it follows step {plan.follows}, and not one that has not run since "
+                f"{self._last_run_id}"
+            )
+
+    def _check_follows(self, plan: StepPlan) -> None:
+        if plan.follows != self._last_run_id:
+            raise PlanFault(
+                f"it follows step {plan.follows}, the last that has run is {self._last_run_id}"
+            )
+        self._last_run_id = plan.step_id
 
     def _check_frame(self, plan: StepPlan) -> None:
         if plan.epoch != self._facts.epoch:
@@ -130,6 +176,13 @@ class PlanChecker:
         for lane_id, count in running.items():
             if count > 1:
                 raise PlanFault(f"lane {lane_id} runs {count} times", lane_id=lane_id)
+
+    @staticmethod
+    def _check_behind(plan: StepPlan, guessing: frozenset[int]) -> None:
+        """See that no lane decodes from a position that nobody can have known."""
+        for lane_id in guessing.intersection(plan.decodes):
+            message = f"lane {lane_id} decodes behind a draft in flight"
+            raise PlanFault(message, lane_id=lane_id)
 
     def _leave(self, lane_id: int) -> None:
         self._holders.subtract(self._taken(lane_id).block_ids)
@@ -210,13 +263,10 @@ class PlanChecker:
         lane = self._taken(lane_id)
         if not lane.has_drawn:
             raise PlanFault(f"lane {lane_id} decodes before it has drawn", lane_id=lane_id)
-        if lane.is_open:
-            raise PlanFault(f"lane {lane_id} decodes behind a draft in flight", lane_id=lane_id)
         end = lane.num_tokens + 1 + len(draft_ids)
         self._write(lane_id, lane, end=end)
         rows = self._rows(lane_id, lane, end=end, token_ids=None)
         lane.num_tokens += 1
-        lane.is_open = bool(draft_ids)
         return replace(rows, draft_ids=draft_ids)
 
     def _write(self, lane_id: int, lane: CheckedLane, *, end: int) -> None:

@@ -126,6 +126,8 @@ def _arrived(job: Job, at_ns: int) -> tuple[Note, int]:
         prompt_ids=job.prompt_ids,
         max_tokens=job.max_tokens,
         draw=job.draw,
+        scope=job.scope,
+        priority=job.priority,
     )
     return note, len(job.prompt_ids)
 
@@ -133,7 +135,11 @@ def _arrived(job: Job, at_ns: int) -> tuple[Note, int]:
 def _returned(outcome: StepResult | StepRefused, at_ns: int) -> tuple[Note, int]:
     if isinstance(outcome, StepRefused):
         refused = StepTurnedDown(
-            at_ns=at_ns, step_id=outcome.step_id, epoch=outcome.epoch, reason=outcome.reason
+            at_ns=at_ns,
+            step_id=outcome.step_id,
+            epoch=outcome.epoch,
+            refusal=outcome.kind,
+            reason=outcome.reason,
         )
         return refused, 0
     returned = StepReturned(

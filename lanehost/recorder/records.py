@@ -8,20 +8,22 @@ from: see `Redactor`.
 """
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
+from lanehost.job import Priority
 from lanehost.rank_group.facts import GroupFacts
-from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, StepPlan
+from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, RefusalKind, StepPlan
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
 _NARROW = (1 << 32) - 1
 _WIDE = (1 << 64) - 1
-_WIDE_NUMBERS = frozenset({"at_ns", "compute_ns", "seed", "step_id"})
+_WIDE_NUMBERS = frozenset({"at_ns", "compute_ns", "follows", "seed", "step_id"})
 _AT_LEAST_ONE = frozenset({"block_size", "num_lanes", "vocab_size", "world_size"})
 # What stands where a token id of a prompt was.
 REDACTED_ID = 0
@@ -61,6 +63,8 @@ class JobArrived:
     prompt_digest: bytes = b""
     max_tokens: int
     draw: Draw
+    scope: str = ""
+    priority: Priority = Priority.FOREGROUND
     kind: Literal["job_arrived"] = "job_arrived"
 
 
@@ -102,11 +106,12 @@ class StepReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTurnedDown:
-    """The ranks refused a plan."""
+    """The ranks refused a plan, `refusal` says why."""
 
     at_ns: int
     step_id: int
     epoch: int
+    refusal: RefusalKind = RefusalKind.MISMATCH
     reason: str
     kind: Literal["step_turned_down"] = "step_turned_down"
 
@@ -169,12 +174,13 @@ _ADAPTER: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminato
 
 def pack(record: Record) -> bytes:
     """Return the bytes of a record."""
-    fields = _ADAPTER.dump_python(record)
-    if isinstance(record, StepReturned):
-        fields["failures"] = [(lane_id, fault.value) for lane_id, fault in record.failures]
-    packed = msgpack.packb(fields, use_bin_type=True)
+    packed = msgpack.packb(_ADAPTER.dump_python(record), use_bin_type=True, default=_value_of)
     assert isinstance(packed, bytes)
     return packed
+
+
+def _value_of(word: Enum) -> object:
+    return word.value
 
 
 def unpack(payload: bytes) -> Record:

@@ -4,13 +4,16 @@
 
 Beside it: check.py checks a trail without ranks, alone.py runs one request by itself.
 
-Law: the same plans from an empty state give the same results, or something is broken:
-the numerics, a rank, the master, or the trail.
+Laws: the same plans from an empty state give the same results, or something is broken:
+the numerics, a rank, the master, or the trail. A step that failed, or was skipped behind
+one that had, changed nothing: it is left out, and its id is passed over. So a replay runs
+what was run, whatever made the step fail then.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from lanehost.engine.backend import Backend
 from lanehost.errors import RankGroupLost
@@ -26,7 +29,7 @@ from lanehost.recorder.records import (
 )
 from lanehost.recorder.story import Difference, JobStory, Story
 from lanehost.recorder.trail import DamagedTrail, TrailError
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 
 # Not the world size nor the device: replies are to be the same on one rank and on two.
 _MUST_BE_EQUAL = (
@@ -42,7 +45,14 @@ _MUST_BE_EQUAL = (
     "max_step_tokens",
 )
 
+_REFUSED_AS = {
+    RefusalKind.MISMATCH: "refused",
+    RefusalKind.FAILED: "failed",
+    RefusalKind.SKIPPED: "skipped",
+}
+
 OnStep = Callable[[int], None]
+Outcome = StepReturned | StepTurnedDown
 
 
 class CannotReplay(TrailError):
@@ -53,21 +63,41 @@ class CannotReplay(TrailError):
 class Replayed:
     """How a replay went; `difference` None when all was equal.
 
-    `end` says how the trail ends: None when a trail stops in mid-run.
+    `num_left_out` steps had failed, or were skipped behind one that had. `end` says how
+    the trail ends: None when a trail stops in mid-run.
     """
 
     num_steps: int = 0
     num_tokens: int = 0
+    num_left_out: int = 0
     difference: Difference | None = None
     end: Closed | Cut | GroupWasLost | None = None
+
+    def count(self, plan: StepPlan, note: Outcome, on_step: OnStep) -> None:
+        """Count a step that was equal."""
+        if was_left_out(note):
+            self.num_left_out += 1
+            return
+        self.num_steps += 1
+        self.num_tokens += plan.num_tokens
+        on_step(self.num_steps)
+
+
+def was_left_out(note: Outcome) -> bool:
+    """Say whether a step was not run and no harm done."""
+    return isinstance(note, StepTurnedDown) and note.refusal is not RefusalKind.MISMATCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """A plan whose result was not read yet, and the jobs of its lanes."""
+    """A plan whose result was not read yet, and the jobs of its lanes.
+
+    `guessing` are lanes of which a draft was in flight when it was written.
+    """
 
     plan: StepPlan
     jobs: dict[int, JobStory]
+    guessing: frozenset[int]
 
 
 class StepsInFlight:
@@ -77,11 +107,12 @@ class StepsInFlight:
         """Begin with none."""
         self._steps: deque[InFlight] = deque()
 
-    def add(self, step: InFlight) -> None:
+    def add(self, plan: StepPlan, jobs: dict[int, JobStory]) -> None:
         """Add the next plan."""
-        self._steps.append(step)
+        guessing = frozenset(lane for step in self._steps for lane in step.plan.drafts_by_lane)
+        self._steps.append(InFlight(plan=plan, jobs=jobs, guessing=guessing))
 
-    def take(self, note: StepReturned | StepTurnedDown) -> InFlight:
+    def take(self, note: Outcome) -> InFlight:
         """Take the plan that a recorded outcome is of.
 
         Raises:
@@ -92,10 +123,48 @@ class StepsInFlight:
         return self._steps.popleft()
 
 
+class _NotesAhead:
+    """The notes of a trail in their order, and a look at what is to come."""
+
+    def __init__(self, notes: Iterable[Note]) -> None:
+        self._notes = iter(notes)
+        self._seen: deque[Note] = deque()
+        self._error: TrailError | None = None
+
+    def __iter__(self) -> Iterator[Note]:
+        """Yield each note; what cannot be read raises only behind all that can."""
+        while (next_note := self._seen.popleft() if self._seen else self._read()) is not None:
+            yield next_note
+        if self._error is not None:
+            raise self._error
+
+    def outcome_of(self, step_id: int) -> Outcome | None:
+        """Return what came of a step that is in flight; None when the trail does not say."""
+        for note in self._seen:
+            if _is_outcome_of(note, step_id):
+                return note
+        while (unseen := self._read()) is not None:
+            self._seen.append(unseen)
+            if _is_outcome_of(unseen, step_id):
+                return unseen
+        return None
+
+    def _read(self) -> Note | None:
+        try:
+            return next(self._notes, None)
+        except TrailError as error:
+            self._error = error
+            return None
+
+
+def _is_outcome_of(note: Note, step_id: int) -> TypeGuard[Outcome]:
+    return isinstance(note, StepReturned | StepTurnedDown) and note.step_id == step_id
+
+
 async def replay_on(
     backend: Backend, header: Header, notes: Iterable[Note], *, on_step: OnStep
 ) -> Replayed:
-    """Run all plans of a trail on ranks that have run nothing yet.
+    """Run all plans of a trail that were run, on ranks that have run nothing yet.
 
     Args:
         backend: The ranks.
@@ -109,20 +178,23 @@ async def replay_on(
     """
     check_fits(header, backend)
     replayed, story, in_flight = Replayed(), Story(), StepsInFlight()
-    for note in notes:
+    ahead = _NotesAhead(notes)
+    for note in ahead:
         story.take(note)
         match note:
             case StepSubmitted(plan=plan):
-                backend.submit(plan)
-                in_flight.add(InFlight(plan=plan, jobs=story.joined(plan)))
+                in_flight.add(plan, story.joined(plan))
+                outcome = ahead.outcome_of(plan.step_id)
+                if outcome is not None and not was_left_out(outcome):
+                    backend.submit(plan)
             case StepReturned() | StepTurnedDown():
                 step = in_flight.take(note)
-                replayed.difference = _compare(step, note, await _outcome(backend, note.step_id))
+                if not was_left_out(note):
+                    got = await _outcome(backend, note.step_id)
+                    replayed.difference = _compare(step, note, got)
                 if replayed.difference is not None:
                     return replayed
-                replayed.num_steps += 1
-                replayed.num_tokens += step.plan.num_tokens
-                on_step(replayed.num_steps)
+                replayed.count(step.plan, note, on_step)
             case Closed() | Cut() | GroupWasLost():
                 replayed.end = note
             case _:
@@ -164,16 +236,16 @@ async def _outcome(backend: Backend, step_id: int) -> StepResult | StepRefused:
         raise RankGroupLost(message, epoch=lost.epoch, rank=lost.rank) from lost
 
 
-def _compare(
-    step: InFlight, recorded: StepReturned | StepTurnedDown, got: StepResult | StepRefused
-) -> Difference | None:
+def _compare(step: InFlight, recorded: Outcome, got: StepResult | StepRefused) -> Difference | None:
     if isinstance(recorded, StepTurnedDown) or isinstance(got, StepRefused):
-        if isinstance(recorded, StepTurnedDown) and isinstance(got, StepRefused):
+        if isinstance(recorded, StepTurnedDown) and _did_not_fit(got):
             return None
         return Difference(
             what="the step",
-            recorded=_said(recorded),
-            got=f"refused ({got.reason})" if isinstance(got, StepRefused) else "run",
+            recorded=said_of(recorded),
+            got=f"{_REFUSED_AS[got.kind]} ({got.reason})"
+            if isinstance(got, StepRefused)
+            else "run",
             step_id=recorded.step_id,
         )
     told = given_by_lane(recorded.drawn, recorded.failures, recorded.accepted)
@@ -199,8 +271,16 @@ def _compare(
     return None
 
 
-def _said(recorded: StepReturned | StepTurnedDown) -> str:
-    return "run" if isinstance(recorded, StepReturned) else f"refused ({recorded.reason})"
+def _did_not_fit(got: StepResult | StepRefused) -> bool:
+    """Say whether a plan did not fit the ranks, or the one that it follows did not."""
+    return isinstance(got, StepRefused) and got.kind is not RefusalKind.FAILED
+
+
+def said_of(recorded: Outcome) -> str:
+    """Put into words what became of a step."""
+    if isinstance(recorded, StepReturned):
+        return "run"
+    return f"{_REFUSED_AS[recorded.refusal]} ({recorded.reason})"
 
 
 def given_by_lane(

@@ -52,6 +52,7 @@ class JobStory:
     job_id: str
     prompt_ids: tuple[int, ...]
     draw: Draw
+    scope: str = ""
     drawn: dict[int, DrawnAt] = field(default_factory=dict)
 
     def token_at(self, position: int) -> int | None:
@@ -79,8 +80,10 @@ class Story:
     def take(self, note: Note) -> Difference | None:
         """Follow a note about a job; others are ignored."""
         match note:
-            case JobArrived(job_id=job_id, prompt_ids=prompt_ids, draw=draw):
-                self._jobs[job_id] = JobStory(job_id=job_id, prompt_ids=prompt_ids, draw=draw)
+            case JobArrived(job_id=job_id):
+                self._jobs[job_id] = JobStory(
+                    job_id=job_id, prompt_ids=note.prompt_ids, draw=note.draw, scope=note.scope
+                )
             case JobSeated(job_id=job_id, lane_id=lane_id) if job_id in self._jobs:
                 self._seated[lane_id] = self._jobs[job_id]
             case JobEnded():

@@ -3,20 +3,24 @@
     file    = magic, format version (u16), frames
     frame   = length (u32), check of the length (4 bytes), checksum (8 bytes), payload
 
-Both checks are BLAKE2b over the number of the frame in its file and what they check, so a
-frame that was lost or moved is seen like one that was changed. Numbers are little-endian.
+Both checks are BLAKE2b over the number of the frame in its file and what they check, with
+the format version as its person, so a frame that was lost or moved is seen like one that
+was changed. Numbers are little-endian.
 
 Laws: what is read is what was written, up to the first byte that is not; a tail that was
 torn off is an end, anything else that does not fit is a `TrailError`; no input crashes
 the reader or makes it allocate more than a record's bound.
 
 A run is one or more files, `<run id>.<number>.trail`; each begins with a header.
+
+Format 2 is format 1 with plans that name what they follow, and with the version in the
+checks; both are read.
 """
 
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO
@@ -27,11 +31,13 @@ from lanehost.recorder.records import (
     NotARecord,
     Note,
     Record,
+    StepSubmitted,
     pack,
     unpack,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_FIRST_FORMAT = 1
 MAGIC = b"lanehost-trail"
 START = MAGIC + struct.pack("<H", FORMAT_VERSION)
 _FRAME = struct.Struct("<I4s8s")
@@ -72,12 +78,27 @@ def frame(number: int, record: Record) -> bytes:
     payload = pack(record)
     if len(payload) > MAX_RECORD_BYTES:
         raise ValueError(f"a record has {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    length_check = _check(number, struct.pack("<I", len(payload)), size=4)
-    return _FRAME.pack(len(payload), length_check, _check(number, payload, size=8)) + payload
+    proof = _Proof(FORMAT_VERSION, number)
+    return _FRAME.pack(len(payload), proof.of_length(len(payload)), proof.of(payload)) + payload
 
 
-def _check(number: int, content: bytes, *, size: int) -> bytes:
-    return blake2b(struct.pack("<Q", number) + content, digest_size=size).digest()
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """The checks of one frame."""
+
+    version: int
+    number: int
+
+    def of_length(self, length: int) -> bytes:
+        return self._check(struct.pack("<I", length), size=4)
+
+    def of(self, payload: bytes) -> bytes:
+        return self._check(payload, size=8)
+
+    def _check(self, content: bytes, *, size: int) -> bytes:
+        person = b"" if self.version == _FIRST_FORMAT else struct.pack("<H", self.version)
+        numbered = struct.pack("<Q", self.number) + content
+        return blake2b(numbered, digest_size=size, person=person).digest()
 
 
 @dataclass(slots=True)
@@ -112,26 +133,34 @@ def _read_open_file(path: Path, source: IO[bytes], torn: Torn) -> Iterator[Recor
     if not start.startswith(MAGIC):
         raise ForeignFile(f"{path} is no trail of lanehost")
     (version,) = struct.unpack("<H", start[len(MAGIC) :])
-    if version != FORMAT_VERSION:
+    if not _FIRST_FORMAT <= version <= FORMAT_VERSION:
         raise NewerTrail(f"{path} has format {version}, this lanehost reads {FORMAT_VERSION}")
     number = 0
-    while (payload := _read_frame(path, source, number, torn)) is not None:
+    while (payload := _read_frame(path, source, _Proof(version, number), torn)) is not None:
         try:
-            yield unpack(payload)
+            record = unpack(payload)
         except NotARecord as err:
             raise DamagedTrail(f"{path}: record {number} is none of ours: {err}") from None
+        yield _of_first_format(record) if version == _FIRST_FORMAT else record
         number += 1
 
 
-def _read_frame(path: Path, source: IO[bytes], number: int, torn: Torn) -> bytes | None:
+def _of_first_format(record: Record) -> Record:
+    """Say what a plan followed when no step could fail: the one before."""
+    if not isinstance(record, StepSubmitted):
+        return record
+    return replace(record, plan=replace(record.plan, follows=max(record.plan.step_id - 1, 0)))
+
+
+def _read_frame(path: Path, source: IO[bytes], proof: _Proof, torn: Torn) -> bytes | None:
     """Return the next payload, or None at the end, torn or not."""
-    at = source.tell()
+    at, number = source.tell(), proof.number
     head = source.read(_FRAME.size)
     if len(head) < _FRAME.size:
         torn.num_bytes = len(head)
         return None
     length, length_check, checksum = _FRAME.unpack(head)
-    if length_check != _check(number, struct.pack("<I", length), size=4):
+    if length_check != proof.of_length(length):
         if _is_all_zero(head, source):
             # A power cut: the file had grown, and what was to be in it was not on disk yet.
             torn.num_bytes = source.tell() - at
@@ -143,7 +172,7 @@ def _read_frame(path: Path, source: IO[bytes], number: int, torn: Torn) -> bytes
     if len(payload) < length:
         torn.num_bytes = len(head) + len(payload)
         return None
-    if checksum != _check(number, payload, size=8):
+    if checksum != proof.of(payload):
         raise DamagedTrail(f"{path}: record {number} at byte {at} has changed")
     return payload
 

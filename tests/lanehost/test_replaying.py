@@ -43,6 +43,12 @@ def test_an_equal_replay_says_how_much_it_was_and_how_the_trail_ends(trail, end,
     assert tell(replayed, trail, is_whole=False) == ["EQUAL: 3 steps, 40 tokens"]
 
 
+def test_an_equal_replay_says_how_many_steps_it_left_out(trail):
+    replayed = Replayed(num_steps=3, num_tokens=40, num_left_out=2, end=Closed(at_ns=1))
+    said = "left out: 2 steps that failed, or were skipped behind one"
+    assert tell(replayed, trail, is_whole=True) == ["EQUAL: 3 steps, 40 tokens", said]
+
+
 def test_a_difference_is_all_that_is_said(trail):
     difference = Difference(what="the plan", recorded="run", got="refused", step_id=4)
     replayed = Replayed(num_steps=3, difference=difference)

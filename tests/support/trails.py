@@ -1,6 +1,7 @@
 """Trails of the engine over the fake ranks, and ways to change them."""
 
 import asyncio
+import random
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from lanehost.recorder.writer import WriterLimits
 from lanehost.settings import RecordSettings
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import fake_facts
+from tests.support.fake_ranks import FakeRanks, fake_facts
 from tests.support.jobs import make_job, read_all, token_ids
 
 RUN_ID = "run-1"
@@ -60,6 +61,27 @@ def mixed_jobs(count=12):
         )
         for number in range(count)
     ]
+
+
+def fail_steps(*, one_in=4, seed=1):
+    """Let some steps fail, whatever is in them: a change for `run_recorded`."""
+    rng = random.Random(seed)
+
+    def change(rig):
+        rig.ranks.fails = lambda plan: (
+            bool(plan.chunks or plan.decodes) and rng.randrange(one_in) == 0
+        )
+
+    return change
+
+
+class RanksThatPassOver(FakeRanks):
+    """Take ids that pass some over, as real ranks do; what a plan follows is still checked."""
+
+    def submit(self, plan):
+        assert plan.step_id > self._last_step_id
+        self._last_step_id = plan.step_id - 1
+        super().submit(plan)
 
 
 async def leave_early(stream):

@@ -9,7 +9,14 @@ from lanehost.recorder.trail import Trail
 from ranks.plan import LaneFault
 from tests.support.fake_ranks import FakeRanks
 from tests.support.jobs import make_job
-from tests.support.trails import FACTS, mixed_jobs, notes_of, rewrite, run_recorded
+from tests.support.trails import (
+    FACTS,
+    fail_steps,
+    mixed_jobs,
+    notes_of,
+    rewrite,
+    run_recorded,
+)
 
 
 def found(folder, job_id):
@@ -31,6 +38,27 @@ async def test_every_request_alone_equals_itself_among_others(tmp_path):
         assert story.prompt_ids == job.prompt_ids
         if number % 5 != 4:
             assert replayed.num_tokens == len(job.prompt_ids) + len(story.drawn) - 1
+
+
+async def test_every_request_alone_equals_itself_among_steps_that_failed(tmp_path):
+    await run_recorded(tmp_path, change=fail_steps())
+    endings = {n.job_id: n.ending for n in notes_of(tmp_path) if isinstance(n, JobEnded)}
+    assert "length" in endings.values()
+    for job in mixed_jobs():
+        _, story = found(tmp_path, job.job_id)
+        replayed = await alone(tmp_path, job.job_id)
+        assert replayed.difference is None
+        if endings[job.job_id] == "length":
+            assert len(story.drawn) == job.max_tokens
+
+
+async def test_a_job_that_only_warms_a_prompt_has_nothing_to_compare(tmp_path):
+    jobs = [make_job((1, 2, 3, 4, 5), max_tokens=0, job_id="warm")]
+    await run_recorded(tmp_path, jobs=jobs)
+    _, story = found(tmp_path, "warm")
+    assert (story.prompt_ids, story.drawn) == ((1, 2, 3, 4, 5), {})
+    replayed = await alone(tmp_path, "warm")
+    assert (replayed.difference, replayed.num_steps) == (None, 0)
 
 
 async def test_a_prompt_of_several_chunks_runs_in_chunks(tmp_path):

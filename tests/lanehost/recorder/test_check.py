@@ -14,6 +14,7 @@ from lanehost.recorder.records import (
     Closed,
     Cut,
     JobArrived,
+    JobEnded,
     JobSeated,
     StepReturned,
     StepSubmitted,
@@ -24,7 +25,14 @@ from lanehost.recorder.trail import DamagedTrail, Trail
 from ranks.plan import Draw, LaneFault
 from tests.support.fake_ranks import fake_facts
 from tests.support.jobs import make_job
-from tests.support.trails import VOCAB, mixed_jobs, notes_of, rewrite, run_recorded
+from tests.support.trails import (
+    VOCAB,
+    fail_steps,
+    mixed_jobs,
+    notes_of,
+    rewrite,
+    run_recorded,
+)
 
 
 def checked(path):
@@ -116,15 +124,16 @@ async def test_lanes_that_park_and_go_on_are_equal(tmp_path):
 def drawn_twice(folder):
     """Return a job's position for which two steps drew, and both draws."""
     story, checker = Story(), PlanChecker(Trail(folder).header.facts, proves_digests=False)
-    rows, draws = {}, defaultdict(list)
+    plans, draws = {}, defaultdict(list)
     for note in notes_of(folder):
         story.take(note)
         if isinstance(note, StepSubmitted):
-            rows[note.plan.step_id] = checker.check(note.plan), story.joined(note.plan)
+            plans[note.plan.step_id] = note.plan, story.joined(note.plan)
         elif isinstance(note, StepReturned):
-            for row in filter(lambda row: row.draws, rows[note.step_id][0]):
+            plan, jobs = plans[note.step_id]
+            for row in filter(lambda row: row.draws, checker.check(plan)):
                 checker.settle(row, len(dict(note.accepted).get(row.lane_id, ())))
-                job_id = rows[note.step_id][1][row.lane_id].job_id
+                job_id = jobs[row.lane_id].job_id
                 for position in given_at(row, note):
                     at = DrawnAt(step_id=note.step_id, lane_id=row.lane_id, given=0)
                     draws[job_id, position].append(at)
@@ -241,6 +250,46 @@ async def test_a_cached_block_with_other_tokens_is_seen(tmp_path):
     assert "cached block" in difference.what
 
 
+def one_scope_or_two(*scopes):
+    """Jobs one after the other that begin alike."""
+    return [
+        make_job((1, 2, 3, 4, 5, 6, number), max_tokens=2, job_id=f"job-{number}", scope=scope)
+        for number, scope in enumerate(scopes)
+    ]
+
+
+async def test_a_block_that_was_computed_for_another_scope_is_seen(tmp_path):
+    await run_recorded(tmp_path, keeps_prompts=False, jobs=one_scope_or_two("a", "a", "b"))
+    seated = {n.job_id: n.num_cached_tokens for n in notes_of(tmp_path) if isinstance(n, JobSeated)}
+    assert seated == {"job-0": 0, "job-1": 4, "job-2": 0}
+    assert checked(tmp_path).difference is None
+
+    def change(record):
+        if isinstance(record, JobArrived) and record.job_id == "job-1":
+            return replace(record, scope="b")
+        return record
+
+    rewrite(tmp_path, change)
+    difference = checked(tmp_path).difference
+    assert difference.job_id == "job-1"
+    assert difference.what.startswith("the scope of the cached block")
+    assert (difference.recorded, difference.got) == ("'b'", "'a', which computed it")
+
+
+@pytest.mark.parametrize("keeps_prompts", [True, False])
+async def test_a_job_that_only_warms_a_prompt_draws_nothing_and_is_equal(tmp_path, keeps_prompts):
+    jobs = [
+        make_job((1, 2, 3, 4, 1, 2, 3, 4, 5), max_tokens=0, job_id="warm"),
+        make_job((1, 2, 3, 4, 1, 2, 3, 4, 6), max_tokens=3, job_id="after"),
+    ]
+    replies = await run_recorded(tmp_path, keeps_prompts=keeps_prompts, jobs=jobs)
+    assert [len(reply) for reply in replies] == [0, 3]
+    notes = notes_of(tmp_path)
+    (ended,) = (n for n in notes if isinstance(n, JobEnded) and n.job_id == "warm")
+    assert (ended.ending, ended.token_ids) == ("length", ())
+    assert checked(tmp_path).difference is None
+
+
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), keeps_prompts=st.booleans(), num_blocks=st.integers(6, 20))
 def test_whatever_the_schedule_its_trail_is_equal(data, keeps_prompts, num_blocks):
@@ -248,15 +297,17 @@ def test_whatever_the_schedule_its_trail_is_equal(data, keeps_prompts, num_block
     jobs = [
         make_job(
             (1, 2, *data.draw(st.lists(tokens, min_size=1, max_size=6))),
-            max_tokens=data.draw(st.integers(1, 14)),
+            max_tokens=data.draw(st.integers(0, 14)),
             draw=Draw(temperature=data.draw(st.sampled_from((0.0, 0.8))), seed=number),
         )
         for number in range(data.draw(st.integers(1, 9)))
     ]
     facts = fake_facts(num_lanes=3, num_blocks=num_blocks, vocab_size=VOCAB)
+    change = fail_steps(one_in=data.draw(st.sampled_from((2, 5, 10**9))))
     with TemporaryDirectory() as folder:
         path = Path(folder)
-        asyncio.run(run_recorded(path, jobs=jobs, facts=facts, keeps_prompts=keeps_prompts))
+        run = run_recorded(path, jobs=jobs, facts=facts, keeps_prompts=keeps_prompts, change=change)
+        asyncio.run(run)
         replayed = checked(path)
     assert replayed.difference is None
     assert isinstance(replayed.end, Closed)

@@ -7,7 +7,7 @@ import structlog
 from lanehost.engine.backend import Backend
 from lanehost.engine.observer import EngineObserver
 from lanehost.errors import RankGroupLost
-from lanehost.job import Failed
+from lanehost.job import Failed, Priority
 from lanehost.recorder.recorder import Recorder, RecordingBackend
 from lanehost.recorder.records import (
     Closed,
@@ -22,9 +22,10 @@ from lanehost.recorder.records import (
 )
 from lanehost.recorder.trail import Trail
 from lanehost.recorder.writer import WriterLimits
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig
 from tests.support.fake_ranks import fake_facts
+from tests.support.jobs import make_job
 from tests.support.trails import (
     FACTS,
     Ticks,
@@ -215,13 +216,22 @@ async def test_a_recording_that_stops_in_mid_run_harms_no_reply(tmp_path):
     assert isinstance(list(Trail(tmp_path))[-1], Cut)
 
 
+def test_a_job_is_noted_with_its_scope_and_priority():
+    notebook = Notebook()
+    job = make_job((1, 2), scope="ops", priority=Priority.BACKGROUND, job_id="j", max_tokens=0)
+    Recorder(notebook, clock_ns=Ticks()).job_arrived(job)
+    (note,) = notebook.notes
+    assert (note.scope, note.priority, note.max_tokens) == ("ops", Priority.BACKGROUND, 0)
+
+
 async def test_a_refusal_and_a_failure_are_noted_as_they_came():
     notebook = Notebook()
     recorder = Recorder(notebook, clock_ns=Ticks())
-    recorder.step_returned(StepRefused(step_id=1, epoch=2, reason="why"))
+    failed = StepRefused(step_id=1, epoch=2, kind=RefusalKind.FAILED, reason="why")
+    recorder.step_returned(failed)
     recorder.job_ended("j", Failed(error=RankGroupLost("x", epoch=1, rank=None)), [4, 5])
     assert notebook.notes == [
-        StepTurnedDown(at_ns=1, step_id=1, epoch=2, reason="why"),
+        StepTurnedDown(at_ns=1, step_id=1, epoch=2, refusal=RefusalKind.FAILED, reason="why"),
         JobEnded(at_ns=2, job_id="j", ending="RankGroupLost", token_ids=(4, 5)),
     ]
     await asyncio.sleep(0)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.job import Priority
 from lanehost.recorder import records
 from lanehost.recorder.records import (
     REDACTED_ID,
@@ -24,7 +25,7 @@ from lanehost.recorder.records import (
     pack,
     unpack,
 )
-from ranks.plan import Chunk, Draw, LaneDraft, StepPlan
+from ranks.plan import Chunk, Draw, LaneDraft, RefusalKind, StepPlan
 from tests.support.trails import header
 
 # What every number of a record may be; some may be 0, and times more.
@@ -174,6 +175,20 @@ def test_redacted_a_result_keeps_the_reply_and_not_the_digest_of_what_was_fed():
 )
 def test_redacted_no_reason_of_a_rank_is_kept(note):
     assert "77" not in redacted(note).reason
+
+
+def test_redacted_a_refusal_keeps_its_kind():
+    note = StepTurnedDown(at_ns=1, step_id=1, epoch=1, refusal=RefusalKind.SKIPPED, reason="77")
+    assert redacted(note).refusal is RefusalKind.SKIPPED
+
+
+def test_what_an_older_record_does_not_say_has_its_default():
+    fields = msgpack.unpackb(pack(StepTurnedDown(at_ns=1, step_id=1, epoch=1, reason="x")))
+    del fields["refusal"]
+    assert unpack(msgpack.packb(fields)).refusal is RefusalKind.MISMATCH
+    fields = msgpack.unpackb(pack(arrived((1,))))
+    del fields["scope"], fields["priority"]
+    assert unpack(msgpack.packb(fields)) == arrived((1,), scope="", priority=Priority.FOREGROUND)
 
 
 def test_what_holds_no_prompt_is_kept_as_it_is():

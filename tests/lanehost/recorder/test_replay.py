@@ -11,10 +11,20 @@ from lanehost.recorder.records import (
     StepSubmitted,
     StepTurnedDown,
 )
-from lanehost.recorder.replay import CannotReplay, replay_on
-from lanehost.recorder.trail import DamagedTrail, Trail
+from lanehost.recorder.replay import CannotReplay, StepsInFlight, replay_on
+from lanehost.recorder.trail import DamagedTrail, Torn, Trail, read_file
+from ranks.plan import LaneDraft, StepPlan
 from tests.support.fake_ranks import FakeRanks
-from tests.support.trails import FACTS, notes_of, rewrite, run_recorded
+from tests.support.trails import (
+    FACTS,
+    RanksThatPassOver,
+    fail_steps,
+    first_file,
+    notes_of,
+    rewrite,
+    run_recorded,
+    write_file,
+)
 
 
 async def replayed_on(folder, ranks, told=None):
@@ -99,6 +109,83 @@ async def test_a_step_that_is_refused_now_differs(tmp_path):
     ranks.refused_at_step = 3
     difference = (await replayed_on(tmp_path, ranks)).difference
     assert str(difference) == "step 3: the step: recorded run, got refused (asked to)"
+
+
+async def test_what_failed_and_what_was_skipped_behind_it_is_not_run_again(tmp_path):
+    await run_recorded(tmp_path, change=fail_steps())
+    notes = notes_of(tmp_path)
+    not_run = {note.step_id for note in notes if isinstance(note, StepTurnedDown)}
+    assert len(not_run) > 5
+    ranks = RanksThatPassOver(FACTS)
+    replayed = await replayed_on(tmp_path, ranks)
+    plans = [note.plan for note in notes if isinstance(note, StepSubmitted)]
+    assert ranks.plans == [plan for plan in plans if plan.step_id not in not_run]
+    assert (replayed.difference, replayed.num_left_out) == (None, len(not_run))
+    trail = Trail(tmp_path)
+    assert check_trail(trail.header, trail, on_step=lambda _: None) == replayed
+
+
+async def test_as_many_plans_are_in_flight_as_of_those_that_ran(tmp_path):
+    class Counting(RanksThatPassOver):
+        num_out = most_out = 0
+
+        def submit(self, plan):
+            super().submit(plan)
+            self.num_out += 1
+            self.most_out = max(self.most_out, self.num_out)
+
+        async def next_outcome(self):
+            outcome = await super().next_outcome()
+            self.num_out -= 1
+            return outcome
+
+    await run_recorded(tmp_path, change=fail_steps())
+    ranks = Counting(FACTS)
+    assert (await replayed_on(tmp_path, ranks)).difference is None
+    assert (ranks.most_out, ranks.num_out) == (2, 0)
+
+
+def test_a_step_knows_whose_drafts_were_in_flight_when_it_was_written():
+    in_flight = StepsInFlight()
+    drafts = (LaneDraft(lane_id=4, token_ids=(1,)),)
+    in_flight.add(StepPlan(step_id=1, epoch=1, decodes=(4, 5), drafts=drafts), {})
+    in_flight.add(StepPlan(step_id=2, epoch=1, decodes=(5,)), {})
+    took = [in_flight.take(StepTurnedDown(at_ns=1, step_id=n, epoch=1, reason="")) for n in (1, 2)]
+    in_flight.add(StepPlan(step_id=3, epoch=1, decodes=(4,)), {})
+    took.append(in_flight.take(StepTurnedDown(at_ns=1, step_id=3, epoch=1, reason="")))
+    assert [step.guessing for step in took] == [frozenset(), frozenset({4}), frozenset()]
+
+
+async def test_a_step_that_fails_now_and_ran_then_differs(tmp_path):
+    await run_recorded(tmp_path)
+    ranks = FakeRanks(FACTS)
+    ranks.fails = lambda plan: plan.step_id == 4
+    difference = (await replayed_on(tmp_path, ranks)).difference
+    assert str(difference) == "step 4: the step: recorded run, got failed (asked to)"
+
+
+async def test_a_step_that_fails_now_and_did_not_fit_then_differs(tmp_path):
+    def refuse(rig):
+        rig.ranks.refused_at_step = 3
+
+    await run_recorded(tmp_path, change=refuse)
+    ranks = FakeRanks(FACTS)
+    ranks.fails = lambda plan: plan.step_id == 3
+    difference = (await replayed_on(tmp_path, ranks)).difference
+    assert str(difference) == "step 3: the step: recorded refused (asked to), got failed (asked to)"
+
+
+async def test_a_plan_of_which_the_trail_does_not_tell_the_outcome_is_not_run(tmp_path):
+    await run_recorded(tmp_path, change=fail_steps())
+    first = next(note for note in notes_of(tmp_path) if isinstance(note, StepTurnedDown))
+    records = [*read_file(first_file(tmp_path), Torn())]
+    cut = records[: records.index(first) + 1]
+    assert isinstance(records[len(cut)], StepTurnedDown) or len(cut) > 3
+    write_file(first_file(tmp_path), cut)
+    ranks = RanksThatPassOver(FACTS)
+    replayed = await replayed_on(tmp_path, ranks)
+    assert (replayed.difference, replayed.end, replayed.num_left_out) == (None, None, 1)
+    assert all(plan.step_id < first.step_id for plan in ranks.plans)
 
 
 async def test_a_trail_of_a_lost_group_is_equal_up_to_the_loss(tmp_path):

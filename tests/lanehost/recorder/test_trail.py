@@ -1,12 +1,15 @@
 import itertools
 import struct
+from hashlib import blake2b
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lanehost.recorder import trail as trail_module
-from lanehost.recorder.records import MAX_RECORD_BYTES, JobSeated
+from lanehost.recorder.check import check_trail
+from lanehost.recorder.records import MAX_RECORD_BYTES, JobSeated, pack
 from lanehost.recorder.trail import (
     FORMAT_VERSION,
     MAGIC,
@@ -22,7 +25,7 @@ from lanehost.recorder.trail import (
     read_file,
     trail_name,
 )
-from tests.support.trails import RUN_ID, header, write_file
+from tests.support.trails import RUN_ID, first_file, header, run_recorded, write_file
 
 NUMBERS = itertools.count()
 
@@ -94,6 +97,38 @@ def test_any_file_is_read_to_an_end_or_a_typed_error(tmp_path, content, starts_w
     assert isinstance(end, Torn | TrailError)
 
 
+def first_format(records, *, absent):
+    """A file as the first format had it: no version in the checks, and fields not yet there."""
+    content = MAGIC + struct.pack("<H", 1)
+    for number, record in enumerate(records):
+        fields = msgpack.unpackb(pack(record))
+        for part in (fields, fields.get("plan", {})):
+            for name in absent:
+                part.pop(name, None)
+        payload = msgpack.packb(fields)
+        length = struct.pack("<I", len(payload))
+        counted = struct.pack("<Q", number)
+        content += length + blake2b(counted + length, digest_size=4).digest()
+        content += blake2b(counted + payload, digest_size=8).digest() + payload
+    return content
+
+
+async def test_a_trail_of_the_first_format_is_read_and_its_plans_follow_each_other(tmp_path):
+    await run_recorded(tmp_path)
+    path = first_file(tmp_path)
+    records = list(read_file(path, Torn()))
+    path.write_bytes(first_format(records, absent=("follows", "scope", "priority", "refusal")))
+    assert list(read_file(path, Torn())) == records
+    trail = Trail(path)
+    assert check_trail(trail.header, trail, on_step=lambda _: None).difference is None
+
+
+def test_a_version_that_was_changed_to_another_that_is_read_is_seen(tmp_path):
+    path = written(tmp_path)
+    path.write_bytes(MAGIC + struct.pack("<H", 1) + path.read_bytes()[len(START) :])
+    assert isinstance(read_as_far_as_it_goes(path)[1], DamagedTrail)
+
+
 def test_zeros_where_a_power_cut_left_them_are_a_torn_tail(tmp_path):
     path = written(tmp_path)
     with path.open("ab") as tail:
@@ -112,7 +147,8 @@ def test_a_frame_that_was_taken_out_is_seen(tmp_path):
 def test_a_length_above_the_bound_is_refused_before_it_is_read(tmp_path):
     length = struct.pack("<I", MAX_RECORD_BYTES + 1)
     path = tmp_path / "long"
-    path.write_bytes(START + length + trail_module._check(0, length, size=4) + bytes(8))
+    proof = trail_module._Proof(FORMAT_VERSION, 0)
+    path.write_bytes(START + length + proof.of_length(MAX_RECORD_BYTES + 1) + bytes(8))
     with pytest.raises(DamagedTrail, match=f"{MAX_RECORD_BYTES + 1} bytes, limit"):
         list(read_file(path, Torn()))
 
