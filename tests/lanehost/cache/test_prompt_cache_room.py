@@ -301,5 +301,5 @@ def _num_matching(ours, theirs):
     return num
 
 
-RoomMachine.TestCase.settings = settings(stateful_step_count=30)
+RoomMachine.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 TestRoom = RoomMachine.TestCase

@@ -3,9 +3,9 @@ import threading
 
 import pytest
 
-from lanehost.door.prepare import MAX_WORKERS, Preparer
-from lanehost.errors import DoesNotFit
-from lanehost.job import TextPrompt, TokenPrompt
+from lanehost.door.prepare import MAX_WORKERS, PreparedPrompt, Preparer
+from lanehost.errors import DoesNotFit, InvalidRequest
+from lanehost.job import ChatMessage, ChatPrompt, Role, TextPrompt, TokenPrompt
 from tests.support.cards import make_card
 from tests.support.fake_text import LetterTokenizer, make_text
 
@@ -69,3 +69,45 @@ async def test_bytes_count_not_characters():
     preparer = Preparer(make_text(), card=make_card(context_length=10, kv_tokens=10))
     with pytest.raises(DoesNotFit):
         await preparer.prompt_ids(TextPrompt("é" * 5))
+
+
+CHAT = ChatPrompt(
+    (
+        ChatMessage(role=Role.SYSTEM, content="be brief"),
+        ChatMessage(role=Role.USER, content="hat"),
+        ChatMessage(role=Role.ASSISTANT, content="mat"),
+        ChatMessage(role=Role.USER, content="sun"),
+    )
+)
+
+
+async def test_a_chat_is_prepared_with_its_marks():
+    preparer = Preparer(make_text(), card=make_card())
+    prepared = await preparer.prepare(CHAT)
+    assert prepared.prompt_ids == await preparer.prompt_ids(CHAT)
+    before = [bytes(prepared.prompt_ids[:mark]).decode() for mark in prepared.marks]
+    system = "<system>be brief<user>"
+    assert before == [system, f"{system}hat<assistant>mat<user>"]
+
+
+async def test_texts_and_token_ids_have_no_marks():
+    preparer = Preparer(make_text(), card=make_card())
+    assert await preparer.prepare(TextPrompt("ab")) == PreparedPrompt(prompt_ids=(97, 98))
+    assert await preparer.prepare(TokenPrompt((5,))) == PreparedPrompt(prompt_ids=(5,))
+
+
+async def test_a_chat_that_is_too_long_is_not_looked_at_for_marks():
+    num_tokens = len((await Preparer(make_text(), card=make_card()).prepare(CHAT)).prompt_ids)
+    for length, has_marks in ((num_tokens, True), (num_tokens - 1, False)):
+        card = make_card(context_length=length, kv_tokens=4096)
+        prepared = await Preparer(make_text(), card=card).prepare(CHAT)
+        assert (len(prepared.prompt_ids), bool(prepared.marks)) == (num_tokens, has_marks)
+
+
+@pytest.mark.parametrize("content", ["hat", "h" * 5000])
+async def test_a_chat_is_refused_in_one_way_with_and_without_marks(content):
+    preparer = Preparer(make_text(has_template=False), card=make_card())
+    prompt = ChatPrompt((ChatMessage(role=Role.USER, content=content),))
+    for prepare in (preparer.prepare, preparer.prompt_ids):
+        with pytest.raises(DoesNotFit if len(content) > 4096 else InvalidRequest):
+            await prepare(prompt)
