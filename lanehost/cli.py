@@ -184,6 +184,13 @@ def main() -> None:
     help="Most prompt tokens in a step that running replies wait for; alone, prompts fill it.",
 )
 @click.option(
+    "--max-pass-prompts",
+    type=int,
+    default=EngineSettings().max_pass_prompts,
+    show_default=True,
+    help="Most prompts that share one step; 1 runs them one by one.",
+)
+@click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -267,6 +274,7 @@ def _build_settings(
                 prompt_cache=options["prompt_cache"] == "on",
                 max_drafts=options["max_drafts"],
                 max_fill_tokens=options["max_fill_tokens"],
+                max_pass_prompts=options["max_pass_prompts"],
             ),
             keys=keys,
             model_name=options["model_name"],

@@ -98,17 +98,20 @@ class EngineSettings:
 
     `prompt_cache` keeps what was computed of prompts; `max_drafts` is the most tokens
     that a reply may guess at once, 0 guesses none; `max_fill_tokens` is the most prompt
-    tokens of a step that running replies wait for.
+    tokens of a step that running replies wait for; `max_pass_prompts` is the most prompts
+    that share one.
     """
 
     prompt_cache: bool = True
     max_drafts: int = 8
     max_fill_tokens: int = 128
+    max_pass_prompts: int = 16
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
         _check("--max-drafts", self.max_drafts, 0, MAX_DRAFTS)
         _check("--max-fill-tokens", self.max_fill_tokens, 1, 1 << 16)
+        _check("--max-pass-prompts", self.max_pass_prompts, 1, MAX_LANES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import EntryKind, PromptCache
 from lanehost.engine.backend import Backend
-from lanehost.engine.flight import Flight
+from lanehost.engine.flight import Flight, out_of_step
 from lanehost.engine.inbox import (
     Arrived,
     Cancel,
@@ -96,7 +96,7 @@ class Engine:
         self._cache = PromptCache(self._blocks, is_on=settings.prompt_cache)
         self._tickets: dict[str, Ticket] = {}
         self._flight = Flight()
-        self._pass_limit = PassLimit()
+        self._pass_limit = PassLimit(settings.max_pass_prompts)
         self._is_draining = False
         self._is_stopped = False
         self._lost: RankGroupLost | None = None
@@ -294,7 +294,7 @@ class Engine:
             case StepRefused(kind=RefusalKind.SKIPPED) if landed.was_turned_back:
                 pass
             case _:
-                self._lose(_out_of_step(outcome))
+                self._lose(out_of_step(outcome))
                 return
         for lane in list(self._lanes):
             self._release_if_retired(lane)
@@ -388,15 +388,6 @@ class Engine:
                 ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)
-
-
-def _out_of_step(outcome: StepResult | StepRefused) -> RankGroupLost:
-    """Say that the ranks did with a step what they should not have."""
-    if isinstance(outcome, StepRefused):
-        message = f"step {outcome.step_id} was refused ({outcome.kind.value}): {outcome.reason}"
-    else:
-        message = f"step {outcome.step_id} was run behind one that had failed"
-    return RankGroupLost(message, epoch=outcome.epoch, rank=None)
 
 
 def _is_unusable(event: Finished | Failed) -> bool:

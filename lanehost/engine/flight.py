@@ -8,6 +8,7 @@ either, have come back.
 from collections import deque
 from dataclasses import dataclass
 
+from lanehost.errors import RankGroupLost
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 MAX_STEPS_IN_FLIGHT = 2
@@ -86,3 +87,12 @@ class Flight:
         self._num_turned_back = len(self._plans)
         self._follows = failed.follows
         return tuple(reversed(self._plans))
+
+
+def out_of_step(outcome: StepResult | StepRefused) -> RankGroupLost:
+    """Say that the ranks did with a step what they should not have."""
+    if isinstance(outcome, StepRefused):
+        message = f"step {outcome.step_id} was refused ({outcome.kind.value}): {outcome.reason}"
+    else:
+        message = f"step {outcome.step_id} was run behind one that had failed"
+    return RankGroupLost(message, epoch=outcome.epoch, rank=None)

@@ -1,19 +1,20 @@
 """How many prompts may share a step: fewer after a step that the ranks could not run.
 
-Law: the limit is between 1 and `MAX_PASS_PROMPTS`. It halves what was too much, and rises
-by one after many good passes at the limit, so what passed once is not tried at every turn.
+Law: the limit is between 1 and what the operator allows. It halves what was too much, and
+rises by one after many good passes at the limit, so what failed once is not tried at every
+turn.
 """
 
-MAX_PASS_PROMPTS = 16
 _PASSES_TO_RISE = 32
 
 
 class PassLimit:
     """Owned by the engine loop."""
 
-    def __init__(self) -> None:
-        """Begin with the most."""
-        self.num_prompts = MAX_PASS_PROMPTS
+    def __init__(self, most: int) -> None:
+        """Begin with the most that the operator allows."""
+        self.num_prompts = most
+        self._most = most
         self._num_good = 0
 
     def __repr__(self) -> str:
@@ -27,7 +28,7 @@ class PassLimit:
 
     def note_run(self, num_prompts: int) -> None:
         """Learn that a step of `num_prompts` prompts has run."""
-        if num_prompts < self.num_prompts or self.num_prompts == MAX_PASS_PROMPTS:
+        if num_prompts < self.num_prompts or self.num_prompts == self._most:
             return
         self._num_good += 1
         if self._num_good >= _PASSES_TO_RISE:

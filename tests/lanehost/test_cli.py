@@ -76,7 +76,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
-        "--max-drafts 3 --max-fill-tokens 64"
+        "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4"
     )
     keys = tmp_path / "keys.toml"
     keys.write_text(scope_table("team-a", "secret", 2))
@@ -93,7 +93,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (settings.reflection, settings.log_json) == (True, True)
     assert settings.record == RecordSettings(folder=Path("trails"), keeps_prompts=True)
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
-    assert settings.engine.max_fill_tokens == 64
+    assert (settings.engine.max_fill_tokens, settings.engine.max_pass_prompts) == (64, 4)
     assert settings.keys.scope_of("secret") == "team-a"
 
 

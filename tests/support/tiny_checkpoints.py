@@ -83,6 +83,16 @@ def write_hf_checkpoint(folder: Path, family: str, *, max_shard_size: str = "1GB
     return model
 
 
+def write_repeating_checkpoint(folder: Path, *, layers: float = 0.0) -> None:
+    """Write a model that likes to say its last token again; `layers` scales what layers add."""
+    model = write_hf_checkpoint(folder, "llama_tied")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.mul_(layers)
+            layer.mlp.down_proj.weight.mul_(layers)
+    model.save_pretrained(folder)
+
+
 def write_gguf(
     path: Path,
     kind: GGMLQuantizationType,

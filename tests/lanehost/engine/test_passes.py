@@ -212,8 +212,8 @@ async def test_a_reply_that_fails_in_mid_life_keeps_what_it_had_said_and_the_oth
 
 @pytest.mark.parametrize("num_prompts", [1, 2, 3, 16])
 async def test_replies_are_the_same_however_many_prompts_may_share_a_step(num_prompts):
-    rig = EngineRig(fake_facts(num_lanes=6, num_blocks=64, max_step_tokens=24))
-    rig.engine._pass_limit.num_prompts = num_prompts
+    facts = fake_facts(num_lanes=6, num_blocks=64, max_step_tokens=24)
+    rig = EngineRig(facts, max_pass_prompts=num_prompts)
     jobs = [
         make_job(tuple(range(n, n + 9)), max_tokens=5, draw=Draw(temperature=0.7, seed=n))
         for n in range(9)
