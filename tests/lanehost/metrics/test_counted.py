@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from lanehost.engine.inbox import Drain
 from lanehost.errors import RankGroupLost
 from lanehost.job import Failed, Priority
 from lanehost.metrics.counted import COUNTED
@@ -117,6 +118,36 @@ async def test_every_reply_has_a_time_to_its_first_token_also_one_of_a_single_to
     await run_all(rig, jobs)
     assert rig.value("time_to_first_token_seconds_count", "foreground") == 4
     assert rig.value("time_per_output_token_seconds_count", "foreground") == 2
+
+
+async def test_warm_requests_are_counted_also_when_all_was_kept_already():
+    rig = MeteredRig()
+    async with rig.running():
+        for _ in range(2):
+            await read_all(rig.send(make_job(tuple(range(1, 10)), max_tokens=0)))
+    assert rig.value("requests_ended_total", "length") == 2
+    assert rig.value("queue_seconds_count", "foreground") == 2
+    assert rig.value("time_to_first_token_seconds_count", "foreground") == 0
+    assert rig.value("prompt_tokens_total", "") == 18
+    assert rig.value("step_tokens_total", "prompt") == 9
+    assert rig.value("cached_tokens_total", "") == 8
+
+
+async def test_a_job_that_gave_way_is_counted_and_goes_on():
+    rig = MeteredRig(fake_facts(num_lanes=1), is_manual=True)
+    run = asyncio.ensure_future(rig.engine.run())
+    background = replace(make_job((1, 2), max_tokens=20), priority=Priority.BACKGROUND)
+    slow = rig.send(background)
+    for _ in range(3):
+        await rig.step()
+    rig.send(make_job((3, 4), max_tokens=2))
+    rig.inbox.put(Drain())
+    while not run.done():
+        await rig.step()
+    assert slow.is_ended
+    assert rig.value("jobs_yielded_total") == 1
+    assert rig.value("queue_seconds_count", "background") == 1
+    assert rig.value("generated_tokens_total", "") == 22
 
 
 async def test_background_and_foreground_are_told_apart():
