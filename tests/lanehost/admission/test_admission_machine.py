@@ -1,0 +1,194 @@
+"""Admission as a whole, in any order of events: line, lanes, blocks and prompt cache."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lanehost.admission.give_way import lane_to_give_way
+from lanehost.admission.setup import AlreadyKept, Wait
+from lanehost.admission.take_job import take_job
+from lanehost.errors import Overloaded
+from lanehost.job import Priority
+from lanehost.lanes.growth import grow_lanes
+from lanehost.lanes.lane import LaneEvent
+from tests.support.jobs import make_sequence
+from tests.support.rooms import make_rooms
+
+NUM_BLOCKS = 12
+
+
+class AdmissionMachine(RuleBasedStateMachine):
+    """Jobs come, sit down, compute, park, give way and end; the engine's part is played here."""
+
+    def __init__(self):
+        super().__init__()
+        self.rooms = make_rooms(num_lanes=3, num_blocks=NUM_BLOCKS)
+        self.line, self.lanes, self.blocks, self.cache = self.rooms
+        self.open = {}
+        self.was_seated = set()
+        self.num_ended = self.num_joined = 0
+
+    @rule(
+        length=st.integers(1, 20),
+        tail=st.integers(0, 3),
+        max_tokens=st.integers(0, 12),
+        scope=st.sampled_from("ab"),
+        priority=st.sampled_from(Priority),
+    )
+    def join(self, length, tail, max_tokens, scope, priority):
+        prompt = (*range(length), 100 + tail)
+        sequence = make_sequence(prompt, max_tokens=max_tokens, scope=scope, priority=priority)
+        try:
+            self.line.promise(scope)
+            self.line.join(sequence)
+        except Overloaded:
+            return
+        self.open[sequence.job.job_id] = sequence
+        self.num_joined += 1
+
+    @rule()
+    def admit(self):
+        """As many as fit; whoever is asked to wait holds nothing."""
+        while True:
+            before = self.blocks.num_free + self.cache.num_kept_blocks
+            head = self.line.head()
+            taken = take_job(*self.rooms)
+            if isinstance(taken, Wait):
+                if taken is Wait.NOBODY:
+                    assert head is None
+                else:
+                    assert self.line.head() is head
+                assert self.blocks.num_free + self.cache.num_kept_blocks >= before
+                return
+            assert taken.sequence is head
+            if isinstance(taken, AlreadyKept):
+                assert head.job.is_warm
+                self.end(head)
+            else:
+                assert taken.num_cached_tokens < len(taken.prefill_ids)
+                self.was_seated.add(head.job.job_id)
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), amount=st.integers(1, 9))
+    def compute(self, data, amount):
+        """A lane gets on: with its prompt, and then token by token as far as it has blocks."""
+        lane = data.draw(st.sampled_from(self.running()))
+        if not lane.is_filled:
+            end = min(lane.num_computed_tokens + amount, len(lane.prefill_ids))
+            lane.num_computed_tokens = lane.num_planned_tokens = end
+            if lane.is_filled and lane.is_warm:
+                self.finish(lane)
+            elif lane.is_filled:
+                lane.fire(LaneEvent.PREFILLED)
+                self.draw(lane)
+        elif lane.wants_decode and not lane.lacks_room:
+            lane.num_computed_tokens += 1
+            lane.num_planned_tokens += 1
+            self.draw(lane)
+
+    @rule()
+    def grow(self):
+        while (newest := grow_lanes(self.lanes, self.blocks, self.cache)) is not None:
+            oldest = min(self.running(), key=lambda lane: lane.seat_number)
+            assert newest is not oldest
+            newest.sequence.was_parked = True
+            self.put_back(newest)
+
+    @precondition(lambda self: self.line.head() is not None)
+    @rule()
+    def give_way(self):
+        head = self.line.head()
+        lane = lane_to_give_way(head, self.lanes, {})
+        if lane is not None:
+            assert lane.has_progressed
+            self.put_back(lane)
+            assert self.line.head() is head
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def cancel(self, data):
+        sequence = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        lane = self.lanes.find(sequence.job.job_id)
+        if lane is None:
+            assert self.line.leave(sequence.job.job_id) is sequence
+            self.end(sequence)
+        else:
+            self.finish(lane)
+
+    def running(self):
+        return [lane for lane in self.lanes if lane.is_running]
+
+    def draw(self, lane):
+        lane.num_planned_draws += 1
+        lane.sequence.generated_ids.append(7)
+        if lane.sequence.num_left == 0:
+            self.finish(lane)
+
+    def finish(self, lane):
+        sequence = lane.sequence
+        self.leave_lane(lane)
+        self.end(sequence)
+
+    def put_back(self, lane):
+        sequence = lane.sequence
+        self.leave_lane(lane)
+        self.line.rejoin(sequence)
+
+    def leave_lane(self, lane):
+        computed = lane.sequence.token_ids[: lane.num_computed_tokens]
+        self.cache.keep(lane.job.scope, computed, lane.block_ids)
+        lane.fire(LaneEvent.FINISHED)
+        self.blocks.give_back(self.lanes.release(lane))
+
+    def end(self, sequence):
+        del self.open[sequence.job.job_id]
+        self.num_ended += 1
+
+    @invariant()
+    def every_job_is_in_one_place(self):
+        seated = [lane.job.job_id for lane in self.lanes]
+        assert len(seated) + len(self.line) == len(self.open)
+        assert self.num_joined == self.num_ended + len(self.open)
+
+    @invariant()
+    def every_block_is_free_or_held(self):
+        held = {block for lane in self.lanes for block in lane.block_ids}
+        kept = {block for entry in self.cache._entries for block in entry.block_ids}
+        assert self.blocks.num_free + len(held | kept) == NUM_BLOCKS
+        assert self.cache.num_dead == 0
+
+    @invariant()
+    def nobody_writes_what_others_hold(self):
+        for lane in self.lanes:
+            unwritten = lane.block_ids[-(-lane.num_computed_tokens // self.blocks.block_size) :]
+            others = {
+                block for other in self.lanes if other is not lane for block in other.block_ids
+            }
+            assert others.isdisjoint(unwritten)
+
+    def teardown(self):
+        """Whatever happened: left to themselves, all that are open end."""
+        for _ in range(2000):
+            if not self.open:
+                break
+            self.admit()
+            self.grow()
+            for lane in self.running():
+                self.step(lane)
+        assert not self.open
+        assert self.blocks.num_free + self.cache.num_kept_blocks == NUM_BLOCKS
+
+    def step(self, lane):
+        if lane.is_running and not lane.is_filled:
+            lane.num_computed_tokens = lane.num_planned_tokens = len(lane.prefill_ids)
+            if lane.is_warm:
+                self.finish(lane)
+            else:
+                lane.fire(LaneEvent.PREFILLED)
+                self.draw(lane)
+        elif lane.is_running and lane.wants_decode and not lane.lacks_room:
+            lane.num_computed_tokens += 1
+            lane.num_planned_tokens += 1
+            self.draw(lane)
+
+
+TestAdmission = AdmissionMachine.TestCase
