@@ -19,7 +19,7 @@ from lanehost.door.accept import (
     check_prompt_ids,
 )
 from lanehost.door.model_card import ModelCard
-from lanehost.door.prepare import Preparer
+from lanehost.door.prepare import PreparedPrompt, Preparer
 from lanehost.door.turnstile import Turnstile
 from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Inbox
 from lanehost.engine.reply import Reply
@@ -107,7 +107,7 @@ class AdmissionDoor:
         deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
         self._hold_place(scope)
         try:
-            prompt_ids, max_tokens = await self._prepare(request)
+            prompt, max_tokens = await self._prepare(request)
             self._check_open()
         except BaseException:
             self._line.withdraw(scope)
@@ -116,7 +116,7 @@ class AdmissionDoor:
         self._num_jobs += 1
         job = Job(
             job_id=f"{self._run_id}-{self._num_jobs}",
-            prompt_ids=prompt_ids,
+            prompt_ids=prompt.prompt_ids,
             max_tokens=max_tokens,
             draw=draw,
             arrived_s=arrived_s,
@@ -124,6 +124,7 @@ class AdmissionDoor:
             label=request.label,
             scope=scope,
             priority=request.priority,
+            marks=prompt.marks,
         )
         return self._enter_line(job, request)
 
@@ -166,18 +167,18 @@ class AdmissionDoor:
                 raise InvalidRequest("token_ids", message)
         return self._text.tokenizer.decode(token_ids, keep_special=keep_special)
 
-    async def _prepare(self, request: Request) -> tuple[tuple[int, ...], int]:
-        """Return the prompt's ids and the most tokens to generate; counts are judged first."""
+    async def _prepare(self, request: Request) -> tuple[PreparedPrompt, int]:
+        """Return the prompt and the most tokens to generate; counts are judged first."""
         if request.timeout_s is not None and request.timeout_s <= 0:
             raise DeadlinePassed("admission")
         try:
             async with asyncio.timeout(request.timeout_s):
-                prompt_ids = await self._preparer.prompt_ids(request.prompt)
+                prompt = await self._preparer.prepare(request.prompt)
         except TimeoutError:
             raise DeadlinePassed("admission") from None
-        max_tokens = accept_length(len(prompt_ids), request.max_tokens, card=self._card)
-        check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
-        return prompt_ids, max_tokens
+        max_tokens = accept_length(len(prompt.prompt_ids), request.max_tokens, card=self._card)
+        check_prompt_ids(prompt.prompt_ids, vocab_size=self._card.vocab_size)
+        return prompt, max_tokens
 
     def _check_open(self) -> None:
         if self._closed_with is not None:

@@ -265,3 +265,16 @@ async def test_door_and_engine_together_give_the_solo_reply():
     assert token_ids(events) == expected
     assert ending(events).usage.completion_tokens == 5
     engine.check_all_free()
+
+
+async def test_a_job_knows_where_its_chat_may_part_from_others():
+    rig = DoorRig()
+    said = (
+        ChatMessage(role=Role.SYSTEM, content="be brief"),
+        ChatMessage(role=Role.USER, content="hi"),
+    )
+    await rig.door.submit(request(ChatPrompt(said)))
+    (ticket,) = await rig.arrived()
+    parts = [bytes(ticket.job.prompt_ids[:mark]).decode() for mark in ticket.job.marks]
+    assert parts
+    assert all("be brief" in part and "hi" not in part for part in parts)
