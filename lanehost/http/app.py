@@ -124,8 +124,7 @@ def _health(door: Door) -> _Endpoint:
 def _metrics(metrics: Metrics) -> _Endpoint:
     async def page(request: Request) -> Response:
         told = metrics.page(", ".join(request.headers.getlist("accept")))
-        # Not as media_type: that would add a second charset.
-        return Response(told.body, headers={"content-type": told.content_type})
+        return Response(told.body, media_type=told.content_type)
 
     return page
 
