@@ -40,12 +40,6 @@ from ranks.step_inputs import LaneRows, build_inputs
 
 log = structlog.get_logger()
 
-# What a step may raise that leaves the rank as it was, by device. On a CPU torch has no
-# class of its own for want of memory. On CUDA all else may have broken the device.
-_SURVIVABLE: dict[str, tuple[type[Exception], ...]] = {
-    "cpu": (RuntimeError, MemoryError),
-    "cuda": (torch.OutOfMemoryError,),
-}
 # What is broadcast instead of a token id for a row that is not finite.
 _NOT_FINITE = -1
 _STAND_IN = 0
@@ -63,6 +57,19 @@ class _Outcome:
     def fed_next(self) -> dict[int, int]:
         """The token that each lane goes on with."""
         return {**self.drawn, **dict.fromkeys(self.failures, _STAND_IN)}
+
+
+def survivable_errors(device: torch.device) -> tuple[type[Exception], ...]:
+    """Return what a step may raise that leaves the rank as it was."""
+    match device.type:
+        case "cpu":
+            # torch has no class of its own there for want of memory.
+            return RuntimeError, MemoryError
+        case "cuda":
+            # Any other error may have broken the device.
+            return (torch.OutOfMemoryError,)
+        case _:
+            return ()
 
 
 class CountedCollective:
@@ -132,7 +139,7 @@ class Executor:
         self._collective.num_begun = 0
         try:
             outcome = self._compute(step)
-        except _SURVIVABLE[self._model.device.type] as err:
+        except survivable_errors(self._model.device) as err:
             if self._has_fellows and self._collective.num_begun:
                 raise
             return self._fail(plan, err)

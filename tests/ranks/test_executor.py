@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ranks.executor import Executor
+from ranks.executor import Executor, survivable_errors
 from ranks.lane_table import Limits
 from ranks.plan import Draw, LaneFault, RefusalKind, StepRefused, StepResult, result_digest
 from ranks.shards import NoCollective
@@ -189,6 +189,11 @@ def test_want_of_memory_and_what_rows_may_cause_are_survived_on_a_cpu(make, erro
     executor, watched, writer = make()
     watched.raise_behind = error
     assert executor.run(writer.plan(prompts=PROMPTS)).kind is RefusalKind.FAILED
+
+
+def test_on_cuda_want_of_memory_alone_is_survived():
+    assert survivable_errors(torch.device("cuda", 0)) == (torch.OutOfMemoryError,)
+    assert survivable_errors(torch.device("meta")) == ()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyError("x"), AssertionError(), SystemExit()])
