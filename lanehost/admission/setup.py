@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lanehost.cache.blocks import BlockPool
-from lanehost.cache.prompt_cache import PromptCache
+from lanehost.cache.prompt_cache import EntryKind, PromptCache
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
@@ -108,7 +108,9 @@ def _adopt(filling: Lane, head: Sequence, blocks: BlockPool, cache: PromptCache)
     num_tokens = _num_shared_blocks(head, filling, blocks) * blocks.block_size
     if filling.num_computed_tokens < num_tokens:
         return False
-    cache.keep(head.job.scope, filling.prefill_ids[:num_tokens], filling.block_ids)
+    # A mark: two prompts part here, so others may too.
+    prefix = filling.prefill_ids[:num_tokens]
+    cache.keep(head.job.scope, prefix, filling.block_ids, kind=EntryKind.MARK)
     return True
 
 

@@ -44,13 +44,15 @@ class Preparer:
         self._workers = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="prepare")
 
     async def prepare(self, prompt: Prompt) -> PreparedPrompt:
-        """Return the ids of a prompt, unchecked, and the marks in it; only a chat has any.
+        """Return the ids of a prompt, unchecked, and the marks in it.
+
+        Only a chat has any, and nobody looks for them when nothing is kept.
 
         Raises:
             InvalidRequest: the template refuses the chat, or there is none.
             DoesNotFit: the text is too long however it is tokenized.
         """
-        if isinstance(prompt, ChatPrompt):
+        if isinstance(prompt, ChatPrompt) and self._card.has_prompt_cache:
             self._check_chat_bytes(prompt)
             return await self._run(self._prepared_chat, prompt)
         return PreparedPrompt(prompt_ids=await self.prompt_ids(prompt))

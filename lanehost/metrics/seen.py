@@ -147,17 +147,17 @@ SEEN: tuple[Family[Sight], ...] = (
     ),
     _gauge(
         "lanehost_kv_bytes",
-        "Bytes of all KV blocks, on rank 0.",
+        "Bytes of all KV blocks, on all ranks together.",
         lambda sight: sight.engine.blocks.num_blocks * sight.facts.kv_bytes_per_block,
     ),
     _gauge(
         "lanehost_kv_free_bytes",
-        "Bytes of the free KV blocks, on rank 0.",
+        "Bytes of the free KV blocks, on all ranks together.",
         lambda sight: sight.engine.blocks.num_free * sight.facts.kv_bytes_per_block,
     ),
     _gauge(
         "lanehost_kv_kept_bytes",
-        "Bytes of the kept KV blocks, on rank 0.",
+        "Bytes of the kept KV blocks, on all ranks together.",
         lambda sight: sight.engine.cache.num_kept_blocks * sight.facts.kv_bytes_per_block,
     ),
     _gauge(

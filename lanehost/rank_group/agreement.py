@@ -145,8 +145,11 @@ def _choose_unasked(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -
     return min(fitting[smallest], -(-wanted // settings.block_size))
 
 
-def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> GroupFacts:
+def group_facts(
+    settings: RankGroupSettings, loaded: Mapping[int, Loaded], form: Form
+) -> GroupFacts:
     """Join what all agreed on into the facts of the group."""
+    leader = loaded[0]
     return GroupFacts(
         epoch=form.epoch,
         world_size=settings.tp,
@@ -161,7 +164,7 @@ def group_facts(settings: RankGroupSettings, leader: Loaded, form: Form) -> Grou
         dtype=leader.dtype,
         device=leader.device,
         collective=leader.collective,
-        kv_bytes_per_block=leader.kv_bytes_per_block,
+        kv_bytes_per_block=sum(facts.kv_bytes_per_block for facts in loaded.values()),
     )
 
 

@@ -29,8 +29,8 @@ class LoadState:
 class GroupFacts:
     """Facts that hold for one epoch; each is the same on every rank, or the smallest of them.
 
-    `kv_bytes_per_block` is what a KV block takes on rank 0; 0 where it was not told, as in
-    trails of earlier versions.
+    `kv_bytes_per_block` is what a KV block takes on all ranks together; 0 where it was not
+    told, as in trails of earlier versions.
     """
 
     epoch: int

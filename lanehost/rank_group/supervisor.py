@@ -29,7 +29,7 @@ from lanehost.rank_group.agreement import (
     start_status,
 )
 from lanehost.rank_group.facts import LoadPhase, LoadState
-from lanehost.rank_group.group import LEADER, RankGroup
+from lanehost.rank_group.group import RankGroup
 from lanehost.rank_group.link import RankLink
 from lanehost.rank_group.process import RankEvent, RankProcess
 from lanehost.rank_group.rank_server import RankServer
@@ -203,7 +203,7 @@ class RankSupervisor:
         )
         self._tell(LoadPhase.FORMING)
         await all_or_first_error(self._form(process, form) for process in self._processes)
-        facts = group_facts(self._settings, self._loaded[LEADER], form)
+        facts = group_facts(self._settings, self._loaded, form)
         group = RankGroup(facts=facts, links=self._links(), on_lost=self._note_lost)
         for process in self._processes:
             process.on_exit(partial(self._note_exit, process))

@@ -23,7 +23,9 @@ MAX_RECORD_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
 _NARROW = (1 << 32) - 1
 _WIDE = (1 << 64) - 1
-_WIDE_NUMBERS = frozenset({"at_ns", "compute_ns", "follows", "seed", "step_id"})
+_WIDE_NUMBERS = frozenset(
+    {"at_ns", "compute_ns", "follows", "kv_bytes_per_block", "seed", "step_id"}
+)
 _AT_LEAST_ONE = frozenset({"block_size", "num_lanes", "vocab_size", "world_size"})
 # What stands where a token id of a prompt was.
 REDACTED_ID = 0

@@ -111,3 +111,9 @@ async def test_a_chat_is_refused_in_one_way_with_and_without_marks(content):
     for prepare in (preparer.prepare, preparer.prompt_ids):
         with pytest.raises(DoesNotFit if len(content) > 4096 else InvalidRequest):
             await prepare(prompt)
+
+
+async def test_when_nothing_is_kept_nobody_looks_for_marks():
+    preparer = Preparer(make_text(), card=make_card(has_prompt_cache=False))
+    prepared = await preparer.prepare(CHAT)
+    assert prepared == PreparedPrompt(prompt_ids=await preparer.prompt_ids(CHAT))

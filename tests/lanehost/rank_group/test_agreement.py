@@ -154,7 +154,8 @@ def test_the_facts_are_what_all_agreed_on():
         max_step_tokens=64,
         collective_timeout_s=1,
     )
-    facts = group_facts(group_settings(), loaded(), form)
+    ranks = {0: loaded(kv_bytes_per_block=1000), 1: loaded(kv_bytes_per_block=500)}
+    facts = group_facts(group_settings(), ranks, form)
     assert (facts.world_size, facts.num_blocks, facts.kv_tokens) == (2, 7, 112)
     assert (facts.vocab_size, facts.collective) == (100, "gloo")
-    assert facts.kv_bytes_per_block == loaded().kv_bytes_per_block
+    assert facts.kv_bytes_per_block == 1500
