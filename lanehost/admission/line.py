@@ -1,15 +1,26 @@
-"""The waiting line: bounded in requests and in tokens, first come first served.
+"""The waiting line: bounded in requests and in tokens, and fair between scopes.
 
-Laws: a full line refuses at once and keeps nothing; what was refused leaves no trace;
-a place is held from the moment of the promise, so that work done before a request is
-ready (rendering, tokenizing) is bounded by the same line.
+Laws: a full line refuses at once and keeps nothing; what was refused leaves no trace; a
+place is held from the moment of the promise, so that work done before a request is ready
+(rendering, tokenizing) is bounded by the same line; a scope that floods it gets no other
+refused.
+
+Order: the foreground goes first, but after `MAX_OVERTAKES` of it in a row somebody who
+waits in the background is next, and is promoted: it gives way no more. Within each it is
+fair between scopes (`lanehost.admission.fair_queue`), and first come, first served within
+a scope. So with one scope and one priority it is a plain queue (ADR 13).
 """
 
-from collections import OrderedDict
+from collections import Counter
+from collections.abc import Mapping
 
+from lanehost.admission.fair_queue import FairQueue
+from lanehost.admission.shares import Shares
 from lanehost.errors import Overloaded
 from lanehost.lanes.sequence import Sequence
 from lanehost.settings import LineSettings
+
+MAX_OVERTAKES = 64
 
 
 class Line:
@@ -18,80 +29,165 @@ class Line:
     Owned by the event loop: the door adds, the engine takes.
     """
 
-    def __init__(self, settings: LineSettings) -> None:
-        """Begin with an empty line under the given bounds."""
+    def __init__(
+        self,
+        settings: LineSettings,
+        weights: Mapping[str, int] | None = None,
+        *,
+        max_overtakes: int = MAX_OVERTAKES,
+    ) -> None:
+        """Begin empty.
+
+        Args:
+            settings: The bounds.
+            weights: The known scopes; none when nobody is told from anybody.
+            max_overtakes: How many in a row may go before somebody in the background.
+        """
         self._settings = settings
-        self._waiting: OrderedDict[str, Sequence] = OrderedDict()
-        self._num_promised = 0
-        self._num_tokens = 0
+        self._weights = dict(weights or {})
+        self._max_overtakes = max_overtakes
+        self._places = Shares(settings.max_waiting, self._weights)
+        self._tokens = Shares(settings.max_waiting_tokens, self._weights)
+        self._num_promised: Counter[str] = Counter()
+        self._waiting: dict[str, Sequence] = {}
+        self._foreground = FairQueue(self._weights)
+        self._background = FairQueue(self._weights)
+        self._num_overtakes = 0
 
     def __repr__(self) -> str:
-        return f"<Line {len(self._waiting)} jobs, {self._num_promised} promised>"
+        return f"<Line {len(self._waiting)} jobs, {self._num_promised.total()} promised>"
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
-    def num_tokens(self) -> int:
-        """Prompt tokens that wait."""
-        return self._num_tokens
+    def weights(self) -> Mapping[str, int]:
+        """The known scopes, by which the line is fair."""
+        return self._weights
 
-    def promise(self) -> None:
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that wait: of prompts, and of replies that gave up their lane."""
+        return self._tokens.num_taken
+
+    def oldest_arrived_s(self) -> float | None:
+        """Return when the one that has been here longest arrived; None when nobody waits."""
+        return min(self.oldest_arrived_s_by_scope().values(), default=None)
+
+    def oldest_arrived_s_by_scope(self) -> dict[str, float]:
+        """Return the same for each scope that has somebody waiting."""
+        oldest: dict[str, float] = {}
+        for sequence in self._waiting.values():
+            job = sequence.job
+            oldest[job.scope] = min(job.arrived_s, oldest.get(job.scope, job.arrived_s))
+        return oldest
+
+    def promise(self, scope: str = "") -> None:
         """Hold a place for a request that is being prepared.
 
         Raises:
             Overloaded: as many requests wait or are promised as may.
         """
-        limit = self._settings.max_waiting
-        have = len(self._waiting) + self._num_promised
-        if have >= limit:
-            raise Overloaded(
-                f"{have} requests wait, limit {limit} (--max-waiting)",
-                retry_after_s=self._settings.retry_after_s,
-            )
-        self._num_promised += 1
+        if not self._places.may_take(scope):
+            reason = self._places.refusal(scope, "requests would wait")
+            raise self._overloaded(f"{reason} (--max-waiting)")
+        self._places.take(scope)
+        self._num_promised[scope] += 1
 
-    def withdraw(self) -> None:
+    def withdraw(self, scope: str = "") -> None:
         """Give up a promised place."""
-        assert self._num_promised > 0, "no place was promised"
-        self._num_promised -= 1
+        self._redeem(scope)
+        self._places.give_back(scope)
 
     def join(self, sequence: Sequence) -> None:
-        """Put a sequence on its promised place, at the end of the line.
+        """Put a sequence on the place that was promised to its scope.
 
         Raises:
             Overloaded: its tokens are too many for now; the place is given up.
         """
-        self.withdraw()
-        limit = self._settings.max_waiting_tokens
-        have = self._num_tokens + len(sequence.token_ids)
-        # One alone may pass the bound: it fits the pool, or the door had refused it.
-        if self._waiting and have > limit:
-            raise Overloaded(
-                f"{have} prompt tokens would wait, limit {limit} (--max-waiting-tokens)",
-                retry_after_s=self._settings.retry_after_s,
-            )
-        self._add(sequence)
+        scope, num_tokens = sequence.job.scope, _num_tokens(sequence)
+        if not self._may_wait(scope, num_tokens):
+            self.withdraw(scope)
+            reason = self._tokens.refusal(scope, "prompt tokens would wait", num_tokens)
+            raise self._overloaded(f"{reason} (--max-waiting-tokens)")
+        self._redeem(scope)
+        self._tokens.take(scope, num_tokens)
+        self._waiting[sequence.job.job_id] = sequence
+        self._queue_of(sequence).join(sequence)
 
     def rejoin(self, sequence: Sequence) -> None:
-        """Put a sequence that gave up its lane at the head: it was accepted before all others.
+        """Put a sequence that gave up its lane before all others of its scope and priority.
 
-        No bound is asked: a lane was free for it, so the line grows by lanes at most.
+        It goes behind the head if that is another scope's: the lane was given up for it. No
+        bound is asked: a lane was free for it, so the line grows by lanes at most.
         """
-        self._add(sequence)
-        self._waiting.move_to_end(sequence.job.job_id, last=False)
+        scope = sequence.job.scope
+        self._places.take(scope)
+        self._tokens.take(scope, _num_tokens(sequence))
+        self._waiting[sequence.job.job_id] = sequence
+        self._queue_of(sequence).rejoin(sequence)
 
     def head(self) -> Sequence | None:
-        """Return the sequence whose turn it is, without taking it."""
-        return next(iter(self._waiting.values()), None)
+        """Return whose turn it is; the same until somebody joins, leaves or is taken."""
+        foreground, background = self._foreground.head(), self._background.head()
+        if foreground is None or (background is not None and self._is_due):
+            return background
+        return foreground
 
-    def take(self, job_id: str) -> Sequence | None:
-        """Take a sequence out of the line, wherever it stands; None when it does not wait."""
-        sequence = self._waiting.pop(job_id, None)
-        if sequence is not None:
-            self._num_tokens -= len(sequence.token_ids)
+    def take_head(self) -> Sequence:
+        """Take the head off the line, to a lane."""
+        sequence = self.head()
+        assert sequence is not None, "nobody waits"
+        is_due = self._is_due
+        self._queue_of(sequence).take()
+        self._forget(sequence)
+        if not sequence.is_background:
+            self._num_overtakes += self._background.head() is not None
+        else:
+            sequence.is_promoted = is_due
+            self._num_overtakes = 0
         return sequence
 
-    def _add(self, sequence: Sequence) -> None:
-        self._waiting[sequence.job.job_id] = sequence
-        self._num_tokens += len(sequence.token_ids)
+    def leave(self, job_id: str) -> Sequence | None:
+        """Take a sequence out of the line, wherever it stands; None when it does not wait."""
+        sequence = self._waiting.get(job_id)
+        if sequence is not None:
+            self._queue_of(sequence).leave(sequence)
+            self._forget(sequence)
+        return sequence
+
+    @property
+    def _is_due(self) -> bool:
+        return self._num_overtakes >= self._max_overtakes
+
+    def _queue_of(self, sequence: Sequence) -> FairQueue:
+        return self._background if sequence.is_background else self._foreground
+
+    def _may_wait(self, scope: str, num_tokens: int) -> bool:
+        """Say whether so many tokens may wait; one alone may pass the bound.
+
+        It fits the pool, or the door had refused it. Who has a share is alone when no other
+        of its scope waits: what others hold is no reason to refuse it.
+        """
+        tokens = self._tokens
+        rivals = tokens.taken_by(scope) if tokens.share_of(scope) else tokens.num_taken
+        return rivals == 0 or tokens.may_take(scope, num_tokens)
+
+    def _redeem(self, scope: str) -> None:
+        assert self._num_promised[scope] > 0, f"no place was promised to {scope!r}"
+        self._num_promised[scope] -= 1
+
+    def _forget(self, sequence: Sequence) -> None:
+        scope = sequence.job.scope
+        del self._waiting[sequence.job.job_id]
+        self._places.give_back(scope)
+        self._tokens.give_back(scope, _num_tokens(sequence))
+        if self._background.head() is None:
+            self._num_overtakes = 0
+
+    def _overloaded(self, message: str) -> Overloaded:
+        return Overloaded(message, retry_after_s=self._settings.retry_after_s)
+
+
+def _num_tokens(sequence: Sequence) -> int:
+    return len(sequence.job.prompt_ids) + len(sequence.generated_ids)
