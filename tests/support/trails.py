@@ -14,7 +14,7 @@ from lanehost.recorder.writer import WriterLimits
 from lanehost.settings import RecordSettings
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.fake_ranks import fake_facts
 from tests.support.jobs import make_job, read_all, token_ids
 
 RUN_ID = "run-1"
@@ -73,15 +73,6 @@ def fail_steps(*, one_in=4, seed=1):
         )
 
     return change
-
-
-class RanksThatPassOver(FakeRanks):
-    """Take ids that pass some over, as real ranks do; what a plan follows is still checked."""
-
-    def submit(self, plan):
-        assert plan.step_id > self._last_step_id
-        self._last_step_id = plan.step_id - 1
-        super().submit(plan)
 
 
 async def leave_early(stream):

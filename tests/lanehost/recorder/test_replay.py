@@ -17,7 +17,6 @@ from ranks.plan import LaneDraft, StepPlan
 from tests.support.fake_ranks import FakeRanks
 from tests.support.trails import (
     FACTS,
-    RanksThatPassOver,
     fail_steps,
     first_file,
     notes_of,
@@ -116,7 +115,7 @@ async def test_what_failed_and_what_was_skipped_behind_it_is_not_run_again(tmp_p
     notes = notes_of(tmp_path)
     not_run = {note.step_id for note in notes if isinstance(note, StepTurnedDown)}
     assert len(not_run) > 5
-    ranks = RanksThatPassOver(FACTS)
+    ranks = FakeRanks(FACTS)
     replayed = await replayed_on(tmp_path, ranks)
     plans = [note.plan for note in notes if isinstance(note, StepSubmitted)]
     assert ranks.plans == [plan for plan in plans if plan.step_id not in not_run]
@@ -126,7 +125,7 @@ async def test_what_failed_and_what_was_skipped_behind_it_is_not_run_again(tmp_p
 
 
 async def test_as_many_plans_are_in_flight_as_of_those_that_ran(tmp_path):
-    class Counting(RanksThatPassOver):
+    class Counting(FakeRanks):
         num_out = most_out = 0
 
         def submit(self, plan):
@@ -182,7 +181,7 @@ async def test_a_plan_of_which_the_trail_does_not_tell_the_outcome_is_not_run(tm
     cut = records[: records.index(first) + 1]
     assert isinstance(records[len(cut)], StepTurnedDown) or len(cut) > 3
     write_file(first_file(tmp_path), cut)
-    ranks = RanksThatPassOver(FACTS)
+    ranks = FakeRanks(FACTS)
     replayed = await replayed_on(tmp_path, ranks)
     assert (replayed.difference, replayed.end, replayed.num_left_out) == (None, None, 1)
     assert all(plan.step_id < first.step_id for plan in ranks.plans)
