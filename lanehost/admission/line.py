@@ -70,18 +70,6 @@ class Line:
         """Tokens that wait: of prompts, and of replies that gave up their lane."""
         return self._tokens.num_taken
 
-    def oldest_arrived_s(self) -> float | None:
-        """Return when the one that has been here longest arrived; None when nobody waits."""
-        return min(self.oldest_arrived_s_by_scope().values(), default=None)
-
-    def oldest_arrived_s_by_scope(self) -> dict[str, float]:
-        """Return the same for each scope that has somebody waiting."""
-        oldest: dict[str, float] = {}
-        for sequence in self._waiting.values():
-            job = sequence.job
-            oldest[job.scope] = min(job.arrived_s, oldest.get(job.scope, job.arrived_s))
-        return oldest
-
     def promise(self, scope: str = "") -> None:
         """Hold a place for a request that is being prepared.
 

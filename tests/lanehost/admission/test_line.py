@@ -212,16 +212,6 @@ def test_who_waits_leaves_from_anywhere_and_once():
     assert (len(line), line.num_tokens) == (2, 6)
 
 
-def test_the_longest_wait_is_told_for_all_and_for_each_scope():
-    line = make_line()
-    assert line.oldest_arrived_s() is None
-    arrive(line, 7.0, "a")
-    arrive(line, 5.0, "a")
-    arrive(line, 6.0, "b")
-    assert line.oldest_arrived_s() == 5.0
-    assert line.oldest_arrived_s_by_scope() == {"a": 5.0, "b": 6.0}
-
-
 def test_nobody_is_taken_when_nobody_waits():
     with pytest.raises(AssertionError, match="nobody waits"):
         make_line().take_head()
