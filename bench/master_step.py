@@ -23,7 +23,7 @@ from tests.support.jobs import make_job, read_all
 class _SayingOne(FakeRanks):
     """The fake ranks with a model that costs nothing."""
 
-    def _target(self, lane: object) -> int:
+    def _target(self, lane: object) -> int:  # noqa: ARG002 - the signature is the fake's
         return 7
 
 
