@@ -4,20 +4,23 @@ A lane gives way when the head is more urgent, or when its scope has more lanes 
 share and the head's has fewer. It parks with what it has computed, joins the line again,
 and goes on later exactly where it was; so giving way changes no reply.
 
-Laws: nobody gives way before having progressed in this seat, nor once promoted, nor while
-a lane is about to be free; after giving way the head's scope has no more than its share,
-so two scopes never push each other out in turn.
+Laws: nobody gives way before having come further in this seat than it would begin again,
+nor once promoted, nor while a lane is about to be free; after giving way the head's scope
+has no more than its share, so two scopes never push each other out in turn.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 
+from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
 
 
-def lane_to_give_way(head: Sequence, lanes: LaneTable, weights: Mapping[str, int]) -> Lane | None:
+def lane_to_give_way(
+    head: Sequence, lanes: LaneTable, *, cache: PromptCache, weights: Mapping[str, int]
+) -> Lane | None:
     """Return the newest lane that gives way to the head, which found no lane or no blocks."""
     if any(lane.state is LaneState.DRAINING for lane in lanes):
         return None
@@ -25,7 +28,7 @@ def lane_to_give_way(head: Sequence, lanes: LaneTable, weights: Mapping[str, int
     giving = [
         lane
         for lane in lanes
-        if lane.has_progressed
+        if _has_progressed(lane, cache)
         and not _is_promoted(lane)
         and (_is_less_urgent(lane, head) or shares.are_unequal(lane, head))
     ]
@@ -58,6 +61,13 @@ class _Shares:
 
     def _weight(self, scope: str) -> int:
         return self._weights.get(scope, 1)
+
+
+def _has_progressed(lane: Lane, cache: PromptCache) -> bool:
+    """Say whether it would begin again further than here: a token on, or a block that is kept."""
+    if lane.state is LaneState.DECODE:
+        return True
+    return cache.is_on and lane.num_computed_tokens >= lane.num_cached_tokens + lane.block_size
 
 
 def _is_less_urgent(lane: Lane, head: Sequence) -> bool:

@@ -240,7 +240,7 @@ class Engine:
         """Have a lane give way to the head of the line; says whether one did."""
         head = self._line.head()
         assert head is not None
-        lane = lane_to_give_way(head, self._lanes, self._line.weights)
+        lane = lane_to_give_way(head, self._lanes, cache=self._cache, weights=self._line.weights)
         if lane is None:
             return False
         self._journal.yielded(lane, to_job_id=head.job.job_id)

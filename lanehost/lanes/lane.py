@@ -122,11 +122,6 @@ class Lane:
         return self.num_computed_tokens >= len(self.prefill_ids)
 
     @property
-    def has_progressed(self) -> bool:
-        """Whether it has computed something in this seat."""
-        return self.num_computed_tokens > self.num_cached_tokens
-
-    @property
     def is_background(self) -> bool:
         """Whether it gives way to those in the foreground."""
         assert self.sequence is not None, f"{self!r} carries nothing"

@@ -61,7 +61,7 @@ class RealEngine(EngineRig):
     @property
     def num_progressed(self) -> int:
         """Lanes that have computed something in this seat."""
-        return sum(lane.has_progressed for lane in self.engine.lanes)
+        return sum(lane.num_computed_tokens > lane.num_cached_tokens for lane in self.engine.lanes)
 
     async def run_all(self, jobs: list[Job]) -> list[list[Any]]:
         """Send all at once; what each client was told."""

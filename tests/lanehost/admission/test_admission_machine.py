@@ -97,11 +97,20 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule()
     def give_way(self):
         head = self.line.head()
-        lane = lane_to_give_way(head, self.lanes, {})
+        lane = lane_to_give_way(head, self.lanes, cache=self.cache, weights={})
         if lane is not None:
-            assert lane.has_progressed
+            begun_at = (len(lane.prefill_ids), lane.num_cached_tokens)
             self.put_back(lane)
             assert self.line.head() is head
+            assert self.begins_again_at(lane.sequence) > begun_at
+
+    def begins_again_at(self, sequence):
+        """Return how far a sequence is: its tokens, and those of them that are kept."""
+        borrow = self.cache.borrow(sequence.job.scope, sequence.token_ids)
+        if borrow is None:
+            return len(sequence.token_ids), 0
+        self.cache.report(borrow)
+        return len(sequence.token_ids), borrow.num_tokens
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())

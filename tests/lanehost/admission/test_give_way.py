@@ -2,6 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanehost.admission.give_way import lane_to_give_way
+from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import PromptCache
 from lanehost.job import Priority
 from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.table import LaneTable
@@ -10,9 +12,10 @@ from tests.support.jobs import make_sequence
 BACKGROUND, FOREGROUND = Priority.BACKGROUND, Priority.FOREGROUND
 
 
-def seat(lanes, *, scope="", priority=FOREGROUND, progressed=True):
-    lane = lanes.seat(make_sequence(scope=scope, priority=priority), (0,))
-    lane.num_computed_tokens = lane.num_planned_tokens = int(progressed)
+def seat(lanes, *, scope="", priority=FOREGROUND, num_computed=4):
+    sequence = make_sequence((1,) * 9, scope=scope, priority=priority)
+    lane = lanes.seat(sequence, (0, 1, 2))
+    lane.num_computed_tokens = lane.num_planned_tokens = num_computed
     return lane
 
 
@@ -20,67 +23,100 @@ def head(*, scope="", priority=FOREGROUND):
     return make_sequence(scope=scope, priority=priority)
 
 
+def giving(head, lanes, weights, *, is_on=True):
+    cache = PromptCache(BlockPool(num_blocks=3, block_size=4), is_on=is_on)
+    return lane_to_give_way(head, lanes, cache=cache, weights=weights)
+
+
 def test_the_newest_in_the_background_gives_way_to_the_foreground():
     lanes = LaneTable(3, block_size=4)
     seat(lanes, priority=BACKGROUND)
     newest = seat(lanes, priority=BACKGROUND)
     seat(lanes)
-    assert lane_to_give_way(head(), lanes, {}) is newest
+    assert giving(head(), lanes, {}) is newest
 
 
 def test_nobody_gives_way_before_having_progressed():
+    """What is left of a block is computed again, so it is no progress."""
     lanes = LaneTable(1, block_size=4)
-    seat(lanes, priority=BACKGROUND, progressed=False)
-    assert lane_to_give_way(head(), lanes, {}) is None
+    lane = seat(lanes, priority=BACKGROUND)
+    for num_computed, expected in ((0, None), (3, None), (4, lane)):
+        lane.num_computed_tokens = num_computed
+        assert giving(head(), lanes, {}) is expected
+
+
+def test_what_was_kept_before_it_sat_down_is_no_progress():
+    lanes = LaneTable(1, block_size=4)
+    sequence = make_sequence((1,) * 15, priority=BACKGROUND)
+    lane = lanes.seat(sequence, (0, 1, 2, 3), num_cached_tokens=8)
+    lane.num_computed_tokens = 11
+    assert giving(head(), lanes, {}) is None
+    lane.num_computed_tokens = 12
+    assert giving(head(), lanes, {}) is lane
+
+
+def test_a_token_that_was_drawn_is_progress():
+    lanes = LaneTable(1, block_size=4)
+    lane = seat(lanes, priority=BACKGROUND, num_computed=3)
+    lane.fire(LaneEvent.PREFILLED)
+    assert giving(head(), lanes, {}) is lane
+
+
+def test_where_nothing_is_kept_only_a_token_that_was_drawn_is_progress():
+    lanes = LaneTable(1, block_size=4)
+    lane = seat(lanes, priority=BACKGROUND, num_computed=8)
+    assert giving(head(), lanes, {}, is_on=False) is None
+    lane.fire(LaneEvent.PREFILLED)
+    assert giving(head(), lanes, {}, is_on=False) is lane
 
 
 def test_nobody_gives_way_to_the_background():
     lanes = LaneTable(2, block_size=4)
     seat(lanes)
     seat(lanes, priority=BACKGROUND)
-    assert lane_to_give_way(head(priority=BACKGROUND), lanes, {}) is None
+    assert giving(head(priority=BACKGROUND), lanes, {}) is None
 
 
 def test_who_waited_its_most_never_gives_way():
     lanes = LaneTable(1, block_size=4)
     lane = seat(lanes, priority=BACKGROUND)
     lane.sequence.is_promoted = True
-    assert lane_to_give_way(head(), lanes, {}) is None
+    assert giving(head(), lanes, {}) is None
 
 
 def test_while_a_lane_is_about_to_be_free_nobody_gives_way():
     lanes = LaneTable(2, block_size=4)
     seat(lanes, priority=BACKGROUND)
     seat(lanes).fire(LaneEvent.FINISHED)
-    assert lane_to_give_way(head(), lanes, {}) is None
+    assert giving(head(), lanes, {}) is None
 
 
 def test_within_one_scope_and_priority_nobody_gives_way():
     lanes = LaneTable(2, block_size=4)
     seat(lanes)
     seat(lanes)
-    assert lane_to_give_way(head(), lanes, {}) is None
+    assert giving(head(), lanes, {}) is None
 
 
 def test_a_scope_with_more_than_its_share_gives_way_to_one_with_less():
     lanes = LaneTable(4, block_size=4)
     seats = [seat(lanes, scope="flood") for _ in range(4)]
-    assert lane_to_give_way(head(scope="other"), lanes, {}) is seats[-1]
+    assert giving(head(scope="other"), lanes, {}) is seats[-1]
 
 
 def test_a_scope_at_its_share_keeps_its_lanes():
     lanes = LaneTable(4, block_size=4)
     for scope in ("flood", "flood", "other", "other"):
         seat(lanes, scope=scope)
-    assert lane_to_give_way(head(scope="other"), lanes, {}) is None
+    assert giving(head(scope="other"), lanes, {}) is None
 
 
 def test_shares_follow_the_weights():
     lanes = LaneTable(4, block_size=4)
     for scope in ("big", "big", "big", "small"):
         seat(lanes, scope=scope)
-    assert lane_to_give_way(head(scope="small"), lanes, {"big": 3, "small": 1}) is None
-    assert lane_to_give_way(head(scope="small"), lanes, {"big": 1, "small": 1}) is not None
+    assert giving(head(scope="small"), lanes, {"big": 3, "small": 1}) is None
+    assert giving(head(scope="small"), lanes, {"big": 1, "small": 1}) is not None
 
 
 def test_the_background_goes_before_the_foreground_of_a_scope_with_too_much():
@@ -88,7 +124,7 @@ def test_the_background_goes_before_the_foreground_of_a_scope_with_too_much():
     quiet = seat(lanes, scope="flood", priority=BACKGROUND)
     for _ in range(3):
         seat(lanes, scope="flood")
-    assert lane_to_give_way(head(scope="other"), lanes, {}) is quiet
+    assert giving(head(scope="other"), lanes, {}) is quiet
 
 
 def test_a_background_head_takes_no_foreground_lane_whatever_its_share():
@@ -96,7 +132,7 @@ def test_a_background_head_takes_no_foreground_lane_whatever_its_share():
     for _ in range(4):
         seat(lanes, scope="flood")
     waiting = head(scope="other", priority=BACKGROUND)
-    assert lane_to_give_way(waiting, lanes, {}) is None
+    assert giving(waiting, lanes, {}) is None
 
 
 SCOPES = ("a", "b", "c")
@@ -113,12 +149,12 @@ def test_two_scopes_never_push_each_other_out_in_turn(seated, waiting, weights):
     for scope in seated:
         seat(lanes, scope=scope)
     given_up = 0
-    while (lane := lane_to_give_way(head(scope=waiting), lanes, weights)) is not None:
+    while (lane := giving(head(scope=waiting), lanes, weights)) is not None:
         pushed_out = lane.job.scope
         lane.fire(LaneEvent.FINISHED)
         lanes.release(lane)
         seat(lanes, scope=waiting)
         given_up += 1
         assert given_up <= len(seated)
-        back = lane_to_give_way(head(scope=pushed_out), lanes, weights)
+        back = giving(head(scope=pushed_out), lanes, weights)
         assert back is None or back.job.scope != waiting

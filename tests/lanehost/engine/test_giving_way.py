@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from lanehost.admission.line import Line
 from lanehost.engine.observer import NoObserver
 from lanehost.job import Finished, FinishReason, Prefilled, Priority
-from lanehost.settings import LineSettings
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_ranks import fake_facts, solo_continuation
@@ -105,12 +103,26 @@ async def test_a_background_job_does_not_yield_before_a_chunk_of_progress():
         streams = [rig.send(slow)]
         await settle_loop(2)
         assert rig.engine.lanes.num_free == 0
-        assert not rig.engine.lanes[0].has_progressed
+        assert rig.engine.lanes[0].num_computed_tokens == 0
         streams.append(rig.send(urgent))
         await asyncio.gather(*map(read_all, streams))
     computed = [sum(len(c.token_ids) for c in plan.chunks) for plan in rig.ranks.plans]
     assert journal.of(slow, kind="seated")[1][0] >= 8
     assert sum(computed) <= len(LONG) + 3 + 8
+
+
+async def test_who_gives_way_again_and_again_gets_on_each_time():
+    """A part of a block is lost, and steps are smaller: so it goes on until it has a whole one."""
+    journal = Journal()
+    rig = rig_with(journal, max_step_tokens=3)
+    slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
+    async with rig.running():
+        waiting = asyncio.ensure_future(read_all(rig.send(slow)))
+        while not waiting.done():
+            await read_all(rig.send(make_job(max_tokens=1)))
+    seated_at = [cached for (cached,) in journal.of(slow, kind="seated")]
+    assert len(seated_at) > 3
+    assert seated_at == sorted(set(seated_at))
 
 
 async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
@@ -185,7 +197,7 @@ async def test_any_participant_of_a_pass_may_yield_and_the_others_go_on(number):
         first = asyncio.ensure_future(read_all(rig.send(unrelated)))
         await settle_loop(6)
         waiting = [asyncio.ensure_future(read_all(rig.send(job))) for job in jobs]
-        while not any(lane.has_progressed for lane in rig.engine.lanes if lane.is_background):
+        while not any(lane.num_computed_tokens for lane in rig.engine.lanes if lane.is_background):
             await settle_loop(1)
         urgent = make_job((1, 2, 3), max_tokens=3)
         assert token_ids(await read_all(rig.send(urgent))) == solo(urgent)
@@ -207,7 +219,3 @@ async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_com
     await settle_loop()
     assert rig.engine.cache.num_kept_blocks == 3
     run.cancel()
-
-
-def test_the_line_of_the_rig_knows_no_weights():
-    assert Line(LineSettings()).weights == {}
