@@ -5,7 +5,8 @@ share and the head's has fewer. It parks with what it has computed, joins the li
 and goes on later exactly where it was; so giving way changes no reply.
 
 Laws: nobody gives way before having come further in this seat than it would begin again,
-nor once promoted, nor while a lane is about to be free; after giving way the head's scope
+nor once promoted, nor more than `MAX_YIELDS` times, since what was kept may be evicted
+before it goes on; nor while a lane is about to be free. After giving way the head's scope
 has no more than its share, so two scopes never push each other out in turn.
 """
 
@@ -16,6 +17,8 @@ from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
+
+MAX_YIELDS = 64
 
 
 def lane_to_give_way(
@@ -29,7 +32,7 @@ def lane_to_give_way(
         lane
         for lane in lanes
         if _has_progressed(lane, cache)
-        and not _is_promoted(lane)
+        and not _has_waited_its_most(lane)
         and (_is_less_urgent(lane, head) or shares.are_unequal(lane, head))
     ]
     return max(giving, key=lambda lane: (lane.is_background, lane.seat_number), default=None)
@@ -74,6 +77,6 @@ def _is_less_urgent(lane: Lane, head: Sequence) -> bool:
     return lane.is_background and not head.is_background
 
 
-def _is_promoted(lane: Lane) -> bool:
+def _has_waited_its_most(lane: Lane) -> bool:
     assert lane.sequence is not None
-    return lane.sequence.is_promoted
+    return lane.sequence.is_promoted or lane.sequence.num_yields >= MAX_YIELDS

@@ -244,6 +244,7 @@ class Engine:
         if lane is None:
             return False
         self._journal.yielded(lane, to_job_id=head.job.job_id)
+        self._tickets[lane.job.job_id].sequence.num_yields += 1
         self._put_back(lane)
         return True
 

@@ -16,6 +16,7 @@ class Sequence:
     job: Job
     generated_ids: list[int] = field(default_factory=list[int])
     was_parked: bool = False
+    num_yields: int = 0
     is_promoted: bool = False
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanehost.admission.give_way import lane_to_give_way
+from lanehost.admission.give_way import MAX_YIELDS, lane_to_give_way
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.job import Priority
@@ -81,6 +81,15 @@ def test_who_waited_its_most_never_gives_way():
     lanes = LaneTable(1, block_size=4)
     lane = seat(lanes, priority=BACKGROUND)
     lane.sequence.is_promoted = True
+    assert giving(head(), lanes, {}) is None
+
+
+def test_who_gave_way_its_most_times_gives_way_no_more():
+    lanes = LaneTable(1, block_size=4)
+    lane = seat(lanes, priority=BACKGROUND)
+    lane.sequence.num_yields = MAX_YIELDS - 1
+    assert giving(head(), lanes, {}) is lane
+    lane.sequence.num_yields = MAX_YIELDS
     assert giving(head(), lanes, {}) is None
 
 

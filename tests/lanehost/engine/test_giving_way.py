@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from lanehost.admission.give_way import MAX_YIELDS
 from lanehost.engine.observer import NoObserver
 from lanehost.job import Finished, FinishReason, Prefilled, Priority
 from ranks.plan import Draw
@@ -123,6 +124,19 @@ async def test_who_gives_way_again_and_again_gets_on_each_time():
     seated_at = [cached for (cached,) in journal.of(slow, kind="seated")]
     assert len(seated_at) > 3
     assert seated_at == sorted(set(seated_at))
+
+
+async def test_one_whose_progress_is_evicted_each_time_ends_all_the_same():
+    """Each urgent prompt takes all blocks, so nothing stays of what the other had computed."""
+    journal = Journal()
+    rig = rig_with(journal, num_blocks=16)
+    slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
+    async with rig.running():
+        waiting = asyncio.ensure_future(read_all(rig.send(slow)))
+        while not waiting.done():
+            await read_all(rig.send(make_job((*LONG[1:], 7), max_tokens=1)))
+    assert isinstance(ending(waiting.result()), Finished)
+    assert len(journal.of(slow, kind="yielded")) == MAX_YIELDS
 
 
 async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
