@@ -165,7 +165,10 @@ class MetricsObserver:
             if not chunk.draws or chunk.lane_id not in result.drawn:
                 continue
             job = self._open.get(self._job_ids[chunk.lane_id])
+            if job is None or job.waits_since_s is not None:
+                # It has ended or given its lane up meanwhile: what is drawn is thrown away.
+                continue
             # One that had parked draws after its prompt again.
-            if job is not None and job.first_token_s is None:
+            if job.first_token_s is None:
                 job.first_token_s = self._clock()
                 self._tally.first_token[job.priority].observe(job.first_token_s - job.arrived_s)

@@ -170,6 +170,21 @@ def test_a_lane_that_failed_or_whose_job_has_ended_has_no_first_token():
     assert counted(tally.first_token[FOREGROUND]) == (0, 0)
 
 
+def test_a_token_for_a_lane_that_was_given_up_meanwhile_is_no_first_token():
+    tally, clock, observer = observing()
+    job = job_of(clock, priority=BACKGROUND)
+    observer.job_arrived(job)
+    observer.job_seated(job.job_id, 0, 0)
+    observer.job_yielded(job.job_id)
+    plan = prompt_step(0)
+    observer.step_ended(plan, result_of(plan))
+    assert counted(tally.first_token[BACKGROUND]) == (0, 0)
+    clock.now_s += 5
+    observer.job_seated(job.job_id, 0, 0)
+    observer.step_ended(plan, result_of(plan))
+    assert counted(tally.first_token[BACKGROUND]) == (1, 5)
+
+
 def test_time_per_token_is_the_mean_between_the_tokens_of_a_reply():
     tally, clock, observer = observing()
     job = job_of(clock, priority=BACKGROUND)
