@@ -27,7 +27,7 @@ from lanehost.engine.stops import StopRules, check_stop
 from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import DeadlinePassed, InvalidRequest, LanehostError, Overloaded
-from lanehost.job import Accepted, ChatPrompt, Job, Request, TextPrompt
+from lanehost.job import Accepted, ChatPrompt, Job, Request, StopParams, TextPrompt
 from lanehost.lanes.sequence import Sequence
 from lanehost.text.model_text import ModelText
 
@@ -109,6 +109,7 @@ class AdmissionDoor:
         try:
             prompt, max_tokens = await self._prepare(request)
             self._check_open()
+            reply = self._new_reply(request.stop, max_tokens=max_tokens)
         except BaseException:
             self._line.withdraw(scope)
             self._turnstile.leave(scope)
@@ -126,7 +127,7 @@ class AdmissionDoor:
             priority=request.priority,
             marks=prompt.marks,
         )
-        return self._enter_line(job, request)
+        return self._enter_line(job, reply)
 
     async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Return the ids that `submit` would run.
@@ -194,9 +195,11 @@ class AdmissionDoor:
             self._turnstile.leave(scope)
             raise
 
-    def _enter_line(self, job: Job, request: Request) -> JobStream:
-        stops = StopRules(self._text.eos_token_ids, request.stop, max_tokens=job.max_tokens)
-        reply = Reply(self._text.tokenizer.new_detokenizer(), stops)
+    def _new_reply(self, stop: StopParams, *, max_tokens: int) -> Reply:
+        stops = StopRules(self._text.eos_token_ids, stop, max_tokens=max_tokens)
+        return Reply(self._text.tokenizer.new_detokenizer(), stops)
+
+    def _enter_line(self, job: Job, reply: Reply) -> JobStream:
         sequence = Sequence(job)
         stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
         stream.when_closed(partial(self._turnstile.leave, job.scope))

@@ -192,6 +192,20 @@ async def test_a_deadline_that_passes_while_the_prompt_is_prepared_is_the_door_s
     assert repr(rig.door) == "<AdmissionDoor open=True streams=0>"
 
 
+async def test_a_bug_while_a_job_is_made_keeps_no_place_and_no_stream():
+    rig = DoorRig(max_waiting=1, max_streams=1)
+
+    class Broken(LetterTokenizer):
+        def new_detokenizer(self):
+            raise ZeroDivisionError
+
+    object.__setattr__(rig.door._text, "tokenizer", Broken())
+    with pytest.raises(ZeroDivisionError):
+        await rig.door.submit(request())
+    assert repr(rig.door) == "<AdmissionDoor open=True streams=0>"
+    assert repr(rig.line) == "<Line 0 jobs, 0 promised>"
+
+
 async def test_tokenizing_takes_a_place_in_the_line():
     rig = DoorRig(max_waiting=1)
     await rig.door.submit(request())
