@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VOCAB_SIZE = 251
+# No token: whoever reads it draws something else.
+_SPOILT = 10_007
 
 
 def fake_facts(
@@ -93,8 +95,9 @@ class FakeRanks:
 
     A step cannot be run (FAILED, and nothing of it is) that has more than `room_prompts`
     prompts, rows of a lane with one of the `poisoned_seeds`, drafts while `fails_drafts`,
-    or of which `fails` says so. Those that follow it are skipped. `on_plan` is called with
-    each plan as it arrives: to cancel somebody at this very chunk, for instance.
+    or of which `fails` says so. What its rows would have written is spoilt: a real rank may
+    have got that far. Those that follow it are skipped. `on_plan` is called with each plan as
+    it arrives: to cancel somebody at this very chunk, for instance.
     """
 
     def __init__(self, facts: GroupFacts, *, is_manual: bool = False) -> None:
@@ -156,6 +159,8 @@ class FakeRanks:
             self._outcomes.append(self._run(plan))
         else:
             self._not_run.add(plan.step_id)
+            if kind is RefusalKind.FAILED:
+                self._spoil(plan)
             self._outcomes.append(
                 StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason="asked to")
             )
@@ -178,6 +183,19 @@ class FakeRanks:
             or self.fails(plan)
         )
         return RefusalKind.FAILED if fails else None
+
+    def _spoil(self, plan: StepPlan) -> None:
+        drafts, lanes = plan.drafts_by_lane, self._lanes
+        rows = [(chunk.lane_id, chunk.start, len(chunk.token_ids)) for chunk in plan.chunks]
+        rows += [(n, lanes[n].num_written, 1 + len(drafts.get(n, ()))) for n in plan.decodes]
+        gained = {grow.lane_id: grow.block_ids for grow in plan.grows}
+        joined = {join.lane_id for join in plan.joins}
+        for lane_id, start, num_tokens in rows:
+            held = [] if lane_id in joined else lanes[lane_id].block_ids
+            table = (*held, *gained.get(lane_id, ()))
+            for position in range(start, start + num_tokens):
+                block, offset = divmod(position, self._facts.block_size)
+                self._cells[table[block], offset] = _SPOILT
 
     async def next_outcome(self) -> StepResult | StepRefused:
         await self._may_return.acquire()

@@ -93,6 +93,27 @@ async def test_what_a_failed_request_computed_is_not_kept():
     assert rig.engine.cache.num_entries == 0
 
 
+async def test_nobody_begins_with_what_a_step_that_failed_was_to_write():
+    """A prompt is cancelled with two steps of it out, and the first of them fails."""
+    rig = EngineRig(fake_facts(num_blocks=64, max_step_tokens=8), is_manual=True)
+    rig.ranks.fails = lambda plan: plan.step_id == 2
+    first, job = make_job(tuple(range(40))), make_job((*range(40), 7))
+    run = asyncio.ensure_future(rig.engine.run())
+    cancelled = rig.send(first)
+    await settle_loop()
+    rig.ranks.let_step_back()
+    await settle_loop()
+    cancelled.cancel()
+    stream = rig.send(job)
+    for _ in range(20):
+        rig.ranks.let_step_back()
+        await settle_loop(5)
+    events = [event async for event in stream]
+    assert token_ids(events) == solo(job)
+    assert ending(events).usage.cached_tokens == 8
+    run.cancel()
+
+
 async def test_a_pass_that_fails_leaves_none_prefilled_and_an_unrelated_lane_goes_on():
     """The lane that decodes shares the step; it loses a turn and no token."""
     rig = roomy(is_manual=True)
