@@ -26,7 +26,10 @@ def choose_device(name: str, *, rank: int, world_size: int) -> torch.device:
         return torch.device("cpu")
     num_devices = torch.cuda.device_count()
     if num_devices < world_size:
-        raise BadDevice(f"{world_size} ranks need as many CUDA devices, there are {num_devices}")
+        raise BadDevice(
+            f"each rank needs a CUDA device of its own: --tp is {world_size}, "
+            f"torch finds {num_devices}; --device cpu needs none"
+        )
     return torch.device("cuda", rank)
 
 

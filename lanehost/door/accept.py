@@ -99,9 +99,11 @@ def accept_length(num_prompt: int, max_tokens: int | None, *, card: ModelCard) -
     if max_tokens is None:
         max_tokens = max(1, min(card.default_max_tokens, limit - num_prompt))
     if num_prompt + max_tokens > limit:
+        left = limit - num_prompt
+        way_out = f"max_tokens can be {left}" if left > 0 else "shorten the prompt"
         raise DoesNotFit(
             f"prompt has {num_prompt} tokens, with max_tokens {max_tokens} "
-            f"that is {num_prompt + max_tokens}, limit {limit} ({which})",
+            f"that is {num_prompt + max_tokens}, limit {limit} ({which}); {way_out}",
             have=num_prompt + max_tokens,
             limit=limit,
         )
@@ -118,7 +120,8 @@ def check_prompt_bytes(num_bytes: int, *, longest_token_bytes: int, card: ModelC
     at_least = num_bytes // longest_token_bytes
     if at_least >= limit:
         raise DoesNotFit(
-            f"prompt has {num_bytes} bytes, that is at least {at_least} tokens, limit {limit}",
+            f"prompt has {num_bytes} bytes, that is at least {at_least} tokens, limit {limit}; "
+            "shorten the prompt",
             have=at_least,
             limit=limit,
         )

@@ -149,4 +149,6 @@ async def _routing_failed(request: Request, error: Exception) -> Response:
     detail = f"{request.method} {request.url.path[:200]}: {error.detail}"
     if error.status_code == HTTPStatus.NOT_FOUND:
         detail += f"; there are {_PATHS}"
+    elif error.headers and "Allow" in error.headers:
+        detail += f"; it takes {error.headers['Allow']}"
     return http_error_response(HTTPException(error.status_code, detail, error.headers))

@@ -88,6 +88,21 @@ def test_the_refusal_names_the_limit_that_was_met(context_length, which):
         accept_length(300, 1, card=card)
 
 
+@given(num_prompt=st.integers(1, 300), max_tokens=st.integers(200, 300))
+def test_the_refusal_names_a_way_out_that_is_accepted(num_prompt, max_tokens):
+    card = make_card(context_length=200, kv_tokens=150)
+    with pytest.raises(DoesNotFit) as caught:
+        accept_length(num_prompt, max_tokens, card=card)
+    way_out = str(caught.value).split("; ")[1]
+    if num_prompt < 150:
+        left = int(way_out.removeprefix("max_tokens can be "))
+        assert accept_length(num_prompt, left, card=card) == left
+        with pytest.raises(DoesNotFit):
+            accept_length(num_prompt, left + 1, card=card)
+    else:
+        assert way_out == "shorten the prompt"
+
+
 def test_max_tokens_below_zero_is_refused():
     with pytest.raises(InvalidRequest, match="is -1, allowed is 0 and more"):
         accept_length(3, -1, card=make_card())

@@ -95,3 +95,6 @@ async def test_a_wrong_path_or_method_is_said_in_openais_form(method, path, stat
     if status == 404:
         assert "/v1/chat/completions" in answer.json()["error"]["message"]
         assert "/health" in answer.json()["error"]["message"]
+    else:
+        takes = answer.headers["allow"]
+        assert answer.json()["error"]["message"].endswith(f"; it takes {takes}")
