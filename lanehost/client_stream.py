@@ -15,6 +15,8 @@ from lanehost.cancelling import is_cancelling
 from lanehost.client_codec import Delta, Reply, ReplyBuilder
 from lanehost.client_errors import CallCancelled, ServerFault, Status, translate
 
+_CANCELLED = Status(code=grpc.StatusCode.CANCELLED, message="the reply was cancelled")
+
 
 class _Stream:
     """What both kinds of streams share: the reply so far, and the call behind it."""
@@ -67,6 +69,8 @@ class ReplyStream(_Stream):
                 if delta is not None:
                     yield delta
         except grpc.RpcError as error:
+            if self._call.cancelled():
+                raise CallCancelled(_CANCELLED) from None
             self._raise(error)
         self._check_whole()
 
@@ -118,5 +122,4 @@ def _raise_if_call_cancelled(error: asyncio.CancelledError) -> NoReturn:
     """Raise what `cancel` did to the call, unless it is the task that is cancelled."""
     if is_cancelling():
         raise error
-    status = Status(code=grpc.StatusCode.CANCELLED, message="the reply was cancelled")
-    raise CallCancelled(status) from None
+    raise CallCancelled(_CANCELLED) from None

@@ -243,9 +243,9 @@ async def test_a_stream_that_was_cancelled_says_so() -> None:
             async for _ in stream:
                 stream.cancel()
 
-    with pytest.raises(CallCancelled):
+    with pytest.raises(CallCancelled, match="the reply was cancelled"):
         await _in_thread(FakeDoor(events=HELD), work)
-    with pytest.raises(CallCancelled):
+    with pytest.raises(CallCancelled, match="the reply was cancelled"):
         await _awaited(FakeDoor(events=HELD), work_async)
 
 
