@@ -21,7 +21,7 @@ class _ScopeName(click.ParamType):  # type: ignore[type-arg]  # not generic befo
         return str(value)
 
 
-@click.command("new-key")
+@click.command("new-key", short_help="Make a key for `serve --keys`.")
 @click.argument("name", type=_ScopeName())
 @click.option(
     "--weight",
@@ -34,8 +34,8 @@ class _ScopeName(click.ParamType):  # type: ignore[type-arg]  # not generic befo
 def new_key(name: str, weight: int) -> None:
     """Make a key for the scope NAME, and the table for the file of `serve --keys`.
 
-    The table goes to standard output. The key goes to standard error, once: it is stored
-    nowhere, and whoever gets it asks as NAME.
+    NAME is 1 to 64 letters, digits, - and _. The table goes to standard output. The key goes
+    to standard error, once: it is stored nowhere, and whoever gets it asks as NAME.
 
     \b
     Examples:
@@ -43,7 +43,8 @@ def new_key(name: str, weight: int) -> None:
       lanehost new-key team-b --weight 3 >> keys.toml
       lanehost serve --keys keys.toml
 
-    A scope may have several keys: put their digests into one list.
+    A scope has one table. For another key of the same NAME, run this again without the file
+    and copy the digest that it shows into the scope's list, `key_digests`.
     """  # noqa: D301 - click wants the character itself
     key = secrets.token_urlsafe(_KEY_BYTES)
     click.echo(f"the key of {name}, shown this once: {key}", err=True)

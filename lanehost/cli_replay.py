@@ -16,7 +16,7 @@ _EXIT_DIFFERS = 1
 _EXIT_CANNOT = 2
 
 
-@click.command()
+@click.command(short_help="Run a recorded trail again and compare it.")
 @click.argument("trail", type=click.Path(path_type=Path), metavar="TRAIL")
 @click.option(
     "--against",
@@ -25,7 +25,12 @@ _EXIT_CANNOT = 2
     show_default=True,
     help="`ranks` runs the model again; `fake` checks plans and results by the rules alone.",
 )
-@click.option("--request", "job_id", metavar="ID", help="Replay this request alone, on the ranks.")
+@click.option(
+    "--request",
+    "job_id",
+    metavar="ID",
+    help="Replay this request alone, on the ranks; ID as in the log and in x-request-id.",
+)
 @click.option(
     "--model",
     type=click.Path(path_type=Path),
@@ -45,7 +50,7 @@ def replay(
     Examples:
       lanehost replay ./trails --against fake
       lanehost replay ./trails/20250101T120000Z-1a2b.000001.trail
-      lanehost replay ./trails --request 3f9c
+      lanehost replay ./trails --request 3f9c-7
 
     \b
     Exit codes: 0 all is equal, 1 something differs (the first step is named),
