@@ -246,6 +246,13 @@ def test_every_event_on_the_page_is_logged():
     assert [event for event in events if f'"{event}"' not in source] == []
 
 
+def test_every_event_of_jobs_and_steps_is_on_the_page():
+    journal = _read(ROOT / "lanehost/engine/journal.py")
+    said = set(re.findall(r'"((?:job|step|engine)_[a-z_]+)"', journal))
+    assert "job_yielded" in said
+    assert said - set(_all_named("operate.md", "Logs")) == set()
+
+
 def test_the_tables_of_metrics_are_what_the_page_tells():
     listed = [row for table in _tables("operate.md", "Metrics") for row in table]
     told = {

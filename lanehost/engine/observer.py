@@ -37,7 +37,7 @@ class EngineObserver(Protocol):
         ...
 
     def job_yielded(self, job_id: str) -> None:
-        """Take note that a job gave up its lane to one of higher priority; it goes on later."""
+        """Take note that a job gave up its lane to another that goes first; it goes on later."""
         ...
 
     def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
