@@ -310,10 +310,10 @@ class Engine:
             lane = self._lanes[chunk.lane_id]
             if lane.is_running:
                 self._keep_marks(lane, since=chunk.start)
-                if lane.is_filled:
-                    self._keep(lane)
                 if lane.is_filled and lane.is_warm:
                     self._finish_warm(self._tickets[lane.job.job_id])
+                elif lane.is_filled:
+                    self._keep(lane)
 
     def _take_apart(self, plan: StepPlan, refused: StepRefused) -> None:
         """Go back to where the lanes were before a step that failed, and run it in parts."""
@@ -321,11 +321,11 @@ class Engine:
             self._lanes.undo(behind)
         self._lanes.undo(plan)
         self._pass_limit.note_failed(len(plan.chunks))
-        failed = take_apart(self._lanes, plan)
-        self._journal.taken_apart(plan, self._lanes)
-        if failed is not None and failed.is_running:
+        apart = take_apart(self._lanes, plan)
+        self._journal.taken_apart(plan, apart.alone)
+        if apart.failed is not None and apart.failed.is_running:
             message = f"the ranks could not run a step of this request: {refused.reason}"
-            self._end(self._tickets[failed.job.job_id], Failed(error=StepFailed(message)))
+            self._end(self._tickets[apart.failed.job.job_id], Failed(error=StepFailed(message)))
 
     def _finish(self, ending: Ending) -> None:
         self._end(self._tickets[ending.job_id], ending.event)

@@ -4,6 +4,8 @@ Laws: one line when a job takes a lane, gives it up, and ends; lines for steps o
 something is wrong with one; never a prompt or a reply.
 """
 
+from collections.abc import Iterable
+
 import structlog
 
 from lanehost.cache.blocks import BlockPool
@@ -12,7 +14,6 @@ from lanehost.engine.observer import EngineObserver
 from lanehost.engine.ticket import Ticket
 from lanehost.job import Failed, Finished
 from lanehost.lanes.lane import Lane
-from lanehost.lanes.table import LaneTable
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 log = structlog.get_logger()
@@ -89,10 +90,10 @@ class Journal:
                 reason=outcome.reason,
             )
 
-    def taken_apart(self, plan: StepPlan, lanes: LaneTable) -> None:
-        """Tell of a step that failed: who was in it, and runs alone next."""
-        alone = [lane.lane_id for lane in lanes if lane.is_alone]
-        for lane_id in alone:
+    def taken_apart(self, plan: StepPlan, alone: Iterable[Lane]) -> None:
+        """Tell of a step that failed: what was in it, and who of it runs alone next."""
+        alone_lane_ids = [lane.lane_id for lane in alone]
+        for lane_id in alone_lane_ids:
             self._observer.lane_alone(lane_id)
         log.warning(
             "step_taken_apart",
@@ -100,7 +101,7 @@ class Journal:
             num_prompts=len(plan.chunks),
             num_decodes=len(plan.decodes),
             num_drafts=len(plan.drafts),
-            alone_lane_ids=alone,
+            alone_lane_ids=alone_lane_ids,
         )
 
     def note_idle(self, blocks: BlockPool, cache: PromptCache, *, is_idle: bool) -> None:

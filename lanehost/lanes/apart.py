@@ -12,26 +12,35 @@ so that one request's failure is its own:
 Law: each failure leaves less to be tried, so taking apart ends.
 """
 
+from dataclasses import dataclass
+
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
 from ranks.plan import StepPlan
 
 
-def take_apart(lanes: LaneTable, plan: StepPlan) -> Lane | None:
-    """Choose how the lanes of a failed step go on; returns the one whose job fails, if one does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """How the lanes of a failed step go on: who runs alone next, and whose job fails, if any."""
 
-    The plan was undone before.
-    """
+    alone: tuple[Lane, ...] = ()
+    failed: Lane | None = None
+
+
+def take_apart(lanes: LaneTable, plan: StepPlan) -> Apart:
+    """Choose how the lanes of a failed step go on; the plan was undone before."""
     prompts = [lanes[chunk.lane_id] for chunk in plan.chunks]
     decoding = [lanes[lane_id] for lane_id in plan.decodes]
     drafting = [lanes[draft.lane_id] for draft in plan.drafts]
     assert prompts or decoding, f"step {plan.step_id} failed and had nothing to run"
     if len(prompts) + len(decoding) == 1 and not drafting:
-        return (*prompts, *decoding)[0]
+        return Apart(failed=(*prompts, *decoding)[0])
     if not prompts and drafting:
         for lane in drafting:
             lane.drafter = None
-        return None
-    for lane in prompts or decoding:
+        return Apart()
+    # Those whose jobs have ended meanwhile run no more.
+    alone = tuple(lane for lane in prompts or decoding if lane.is_running)
+    for lane in alone:
         lane.is_alone = True
-    return None
+    return Apart(alone=alone)

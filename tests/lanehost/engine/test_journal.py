@@ -59,15 +59,17 @@ async def test_who_gives_way_to_whom_is_said_and_that_it_went_on():
 async def test_a_step_that_failed_is_said_with_who_runs_alone():
     rig = EngineRig(fake_facts(num_blocks=64, max_step_tokens=64))
     rig.ranks.poisoned_seeds = {13}
-    jobs = [make_job((n,), draw=Draw(seed=n)) for n in (12, 13)]
+    jobs = [make_job((n,), draw=Draw(seed=n)) for n in (12, 13, 14)]
     with capture_logs() as logs:
         async with rig.running():
             streams = [rig.send(job) for job in jobs]
             replies = [await read_all(stream) for stream in streams]
     assert isinstance(ending(replies[1]).error, StepFailed)
     assert {line["kind"] for line in lines(logs, "step_refused")} == {"failed", "skipped"}
-    first = lines(logs, "step_taken_apart")[0]
-    assert (first["num_prompts"], first["alone_lane_ids"]) == (2, [0, 1])
+    said = [
+        (line["num_prompts"], line["alone_lane_ids"]) for line in lines(logs, "step_taken_apart")
+    ]
+    assert said == [(3, [0, 1, 2]), (1, [])]
 
 
 async def test_no_text_of_a_reply_is_in_a_line():

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanehost.lanes.apart import take_apart
+from lanehost.lanes.apart import Apart, take_apart
+from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.table import LaneTable
 from ranks.plan import Chunk, LaneDraft, StepPlan
 from tests.support.jobs import make_sequence
@@ -28,22 +29,28 @@ def alone(lanes):
     return [lane.lane_id for lane in lanes if lane.is_alone]
 
 
+def running_alone(apart):
+    assert all(lane.is_alone for lane in apart.alone)
+    return [lane.lane_id for lane in apart.alone]
+
+
 def test_each_prompt_of_a_pass_that_failed_runs_alone_and_decodes_go_on():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(prompts=(0, 2), decodes=(1, 3), drafts=(3,))) is None
-    assert alone(lanes) == [0, 2]
+    apart = take_apart(lanes, failed_step(prompts=(0, 2), decodes=(1, 3), drafts=(3,)))
+    assert apart.failed is None
+    assert running_alone(apart) == alone(lanes) == [0, 2]
     assert lanes[3].drafter is not None
 
 
 def test_one_prompt_among_decodes_is_tried_alone_before_it_is_given_up():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(prompts=(0,), decodes=(1,))) is None
+    assert running_alone(take_apart(lanes, failed_step(prompts=(0,), decodes=(1,)))) == [0]
     assert alone(lanes) == [0]
 
 
 def test_a_draft_fails_nobody():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(decodes=(0, 1), drafts=(1,))) is None
+    assert take_apart(lanes, failed_step(decodes=(0, 1), drafts=(1,))) == Apart()
     assert alone(lanes) == []
     assert lanes[1].drafter is None
     assert lanes[0].drafter is not None
@@ -51,22 +58,34 @@ def test_a_draft_fails_nobody():
 
 def test_decodes_that_failed_together_run_alone():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(decodes=(0, 3))) is None
+    assert running_alone(take_apart(lanes, failed_step(decodes=(0, 3)))) == [0, 3]
     assert alone(lanes) == [0, 3]
+
+
+def test_who_has_ended_meanwhile_runs_no_more():
+    lanes = make_lanes()
+    lanes[0].fire(LaneEvent.FINISHED)
+    assert running_alone(take_apart(lanes, failed_step(prompts=(0, 1)))) == [1]
+
+
+def test_who_waits_to_run_alone_since_an_earlier_step_is_not_told_again():
+    lanes = make_lanes()
+    take_apart(lanes, failed_step(prompts=(0, 1, 2)))
+    assert take_apart(lanes, failed_step(prompts=(0,))) == Apart(failed=lanes[0])
 
 
 def test_who_failed_alone_has_failed():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(prompts=(2,))) is lanes[2]
-    assert take_apart(lanes, failed_step(decodes=(3,))) is lanes[3]
+    assert take_apart(lanes, failed_step(prompts=(2,))).failed is lanes[2]
+    assert take_apart(lanes, failed_step(decodes=(3,))).failed is lanes[3]
     assert alone(lanes) == []
 
 
 def test_a_lane_that_failed_alone_with_its_draft_is_tried_without_it():
     lanes = make_lanes()
-    assert take_apart(lanes, failed_step(decodes=(3,), drafts=(3,))) is None
+    assert take_apart(lanes, failed_step(decodes=(3,), drafts=(3,))) == Apart()
     assert lanes[3].drafter is None
-    assert take_apart(lanes, failed_step(decodes=(3,))) is lanes[3]
+    assert take_apart(lanes, failed_step(decodes=(3,))).failed is lanes[3]
 
 
 @given(st.data())
@@ -85,7 +104,7 @@ def test_taking_apart_ends_whatever_fails(data):
         drafting = [n for n in decodes if lanes[n].drafter is not None and lone is None]
         step = failed_step(prompts=sorted(running & filling), decodes=decodes, drafts=drafting)
         if running & poisoned or drafting:
-            failed = take_apart(lanes, step)
+            failed = take_apart(lanes, step).failed
             if failed is not None:
                 ended.add(failed.lane_id)
                 open_lanes.discard(failed.lane_id)
