@@ -87,6 +87,16 @@ async def test_under_pressure_lanes_park_and_go_on_exactly_where_they_were():
     assert len(parks) > len(jobs), "nobody had to park"
 
 
+async def test_under_pressure_no_job_is_parked_over_and_over():
+    """A pool for one whole reply and a little: who comes back has all that it can ever need."""
+    seatings = []
+    rig = EngineRig(fake_facts(num_blocks=10), observer=SeatingObserver(seatings))
+    jobs = [make_job((n, n + 1, n + 2), max_tokens=28) for n in range(6)]
+    async with rig.running():
+        await asyncio.gather(*(read_all(rig.send(job)) for job in jobs))
+    assert 6 < len(seatings) < 12
+
+
 async def test_a_job_that_is_cancelled_while_parked_ends_once_and_leaves_nothing():
     rig = EngineRig(fake_facts(num_blocks=16), is_manual=True)
     run = asyncio.ensure_future(rig.engine.run())

@@ -224,12 +224,13 @@ async def test_any_participant_of_a_pass_may_yield_and_the_others_go_on(number):
 async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_computed():
     rig = EngineRig(fake_facts(num_blocks=64, max_step_tokens=8), is_manual=True)
     run = asyncio.ensure_future(rig.engine.run())
-    rig.send(make_job(LONG, marks=(6, 13), max_tokens=3))
+    rig.send(make_job(LONG, marks=(6, 8, 13), max_tokens=3))
     await settle_loop()
     rig.ranks.let_step_back()
     await settle_loop()
-    assert rig.engine.cache.num_kept_blocks == 1
+    assert rig.engine.cache.num_kept_blocks == 2
     rig.ranks.let_step_back()
     await settle_loop()
     assert rig.engine.cache.num_kept_blocks == 3
+    assert rig.engine.cache.counters.refreshed == 0
     run.cancel()

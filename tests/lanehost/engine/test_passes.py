@@ -71,6 +71,19 @@ async def test_room_for_two_a_pass_of_four_is_refused_and_later_ones_are_of_two(
     assert [token_ids(events) for events in replies] == [solo(job) for job in first + later]
 
 
+async def test_after_many_prompts_that_ran_more_may_share_a_step_again():
+    rig = roomy()
+    rig.ranks.room_prompts = 1
+    async with rig.running():
+        await asyncio.gather(*(read_all(rig.send(job)) for job in jobs_of(2)))
+        rig.ranks.room_prompts = None
+        for job in jobs_of(32, max_tokens=1):
+            await read_all(rig.send(job))
+        await asyncio.gather(*(read_all(rig.send(job)) for job in jobs_of(2)))
+    assert set(passes(rig)[:-1]) == {1}
+    assert passes(rig)[-1] == 2
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 async def test_one_that_cannot_be_run_fails_alone_and_the_others_keep_their_replies(number):
     rig = roomy()
