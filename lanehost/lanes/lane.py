@@ -15,6 +15,9 @@ from lanehost.job import Job
 from lanehost.lanes.drafts import Drafter
 from lanehost.lanes.sequence import Sequence
 
+# Steps in a row that may run the foreground's prompts and not that of a lane in the background.
+MAX_PASSED_OVER = 64
+
 
 class LaneState(Enum):
     """Where a lane is, by the results that have come back."""
@@ -66,6 +69,8 @@ class Lane:
         drafter: Guesses what it says next.
         is_guessing: A guess of it is in flight, so where it is will be known from the result.
         is_alone: A step that it shared could not be run: it has its next one for itself.
+        is_owed: A step that it decoded in was not run: it decodes before any prompt runs.
+        num_passed_over: Steps in a row that ran prompts, and not the one that it has to run.
         last_step_id: The last step that has rows of this lane; 0 when none has.
         is_announced: The ranks were told of the join.
         num_announced_blocks: Blocks that the ranks were told of.
@@ -86,6 +91,8 @@ class Lane:
     drafter: Drafter | None = None
     is_guessing: bool = False
     is_alone: bool = False
+    is_owed: bool = False
+    num_passed_over: int = 0
     last_step_id: int = 0
     is_announced: bool = False
     num_announced_blocks: int = 0
@@ -126,6 +133,11 @@ class Lane:
         """Whether it gives way to those in the foreground."""
         assert self.sequence is not None, f"{self!r} carries nothing"
         return self.sequence.is_background
+
+    @property
+    def fills_last(self) -> bool:
+        """Whether its prompt lets others go first: in the background, and not for ever."""
+        return self.is_background and self.num_passed_over < MAX_PASSED_OVER
 
     @property
     def num_room_tokens(self) -> int:

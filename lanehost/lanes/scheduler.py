@@ -4,8 +4,10 @@ A pure function of the lanes: no clock, no I/O, no memory of the step before.
 Laws: a plan never exceeds its token budget; a lane is in it at most once; a long prompt
 cannot stall a running stream: lanes that decode come first, and while any does, prompts
 get `max_fill_tokens` of the step at most; prompts fill up in the order in which their
-jobs were seated, those in the foreground first, so none waits for a later one; a lane
-whose step could not be run has its next one for itself.
+jobs were seated, those in the foreground first, so none waits for a later one, and one in
+the background for no more than `MAX_PASSED_OVER` steps in a row; a lane whose step could not
+be run has its next one for itself; and however many of these there are, and whatever fails
+again, those that decode go on in between.
 """
 
 from collections.abc import Iterable
@@ -46,11 +48,16 @@ class _Work:
     decoding: tuple[Lane, ...] = ()
     drafts: tuple[LaneDraft, ...] = ()
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no lane runs."""
+        return not self.chunks and not self.decoding
+
 
 def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
     """Plan one step, or return None when there is nothing to run and nothing to tell."""
-    work = _alone(lanes, frame) or _together(lanes, frame)
-    if not work.decoding and not work.chunks and not lanes.pending_leaves:
+    work = _choose_work(lanes, frame)
+    if work.is_nothing and not lanes.pending_leaves:
         return None
     running = [*(lanes[chunk.lane_id] for chunk in work.chunks), *work.decoding]
     rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in work.chunks]
@@ -82,6 +89,33 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
     )
 
 
+def _choose_work(lanes: LaneTable, frame: StepFrame) -> _Work:
+    owed, alone = _owed(lanes, frame), _alone(lanes, frame)
+    if owed is not None:
+        return owed
+    together = _together(lanes, frame)
+    # One by one, and the others between them: what runs behind one that fails is lost.
+    is_one_out = any(lane.is_alone and not lane.is_settled for lane in lanes)
+    return together if alone is None or (is_one_out and not together.is_nothing) else alone
+
+
+def _owed(lanes: LaneTable, frame: StepFrame) -> _Work | None:
+    """Return the work of the lanes that decode, without prompts, if a step was undone for one.
+
+    A prompt that cannot be run takes everybody's step along. If the next step had a prompt
+    again, whoever sends such prompts one by one would stop all that decode.
+    """
+    decoding = _decoding(lanes)
+    if not any(lane.is_owed for lane in decoding):
+        return None
+    budget = frame.max_step_tokens - len(decoding)
+    return _Work(decoding=tuple(decoding), drafts=tuple(_drafts(decoding, budget=budget)))
+
+
+def _decoding(lanes: LaneTable) -> list[Lane]:
+    return [lane for lane in lanes if not lane.is_alone and lane.can_decode]
+
+
 def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
     """Return the work of the first lane that must run alone and can, if there is one."""
     for lane in sorted(lanes, key=lambda lane: lane.seat_number):
@@ -95,7 +129,7 @@ def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
 
 def _together(lanes: LaneTable, frame: StepFrame) -> _Work:
     sharing = [lane for lane in lanes if not lane.is_alone]
-    decoding = [lane for lane in sharing if lane.can_decode]
+    decoding = _decoding(lanes)
     budget = frame.max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
     # Also those that let this step pass, for a guess: they wait for its end.
@@ -112,7 +146,7 @@ def _together(lanes: LaneTable, frame: StepFrame) -> _Work:
 
 def _chunks(lanes: Iterable[Lane], *, budget: int, max_prompts: int) -> list[Chunk]:
     waiting = [lane for lane in lanes if lane.wants_prefill]
-    waiting.sort(key=lambda lane: (lane.is_background, lane.seat_number))
+    waiting.sort(key=lambda lane: (lane.fills_last, lane.seat_number))
     chunks: list[Chunk] = []
     for lane in waiting[:max_prompts]:
         if budget == 0:

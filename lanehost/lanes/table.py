@@ -111,6 +111,7 @@ class LaneTable:
             self._lanes[join.lane_id].is_announced = True
         for grow in plan.grows:
             self._lanes[grow.lane_id].num_announced_blocks += len(grow.block_ids)
+        self._count_passed_over(plan)
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
             lane.num_planned_tokens += len(chunk.token_ids)
@@ -123,10 +124,23 @@ class LaneTable:
             lane.num_planned_tokens += num_tokens
             lane.num_planned_draws += num_tokens
             lane.is_guessing = num_tokens > 1
+            lane.is_owed = False
             lane.last_step_id = plan.step_id
 
+    def _count_passed_over(self, plan: StepPlan) -> None:
+        """Count the turns of those that have a prompt to run; one that fails was a turn, too."""
+        running = {chunk.lane_id for chunk in plan.chunks}
+        for lane in self:
+            if lane.lane_id in running:
+                lane.num_passed_over = 0
+            elif running and lane.wants_prefill:
+                lane.num_passed_over += 1
+
     def undo(self, plan: StepPlan) -> None:
-        """Take back what `advance` noted of a plan that was not run; the newest plan first."""
+        """Take back what `advance` noted of a plan that was not run; the newest plan first.
+
+        What it was to decode is owed to those lanes.
+        """
         drafts = plan.drafts_by_lane
         for lane_id in plan.decodes:
             lane = self._lanes[lane_id]
@@ -134,6 +148,7 @@ class LaneTable:
             lane.num_planned_tokens -= num_tokens
             lane.num_planned_draws -= num_tokens
             lane.is_guessing = False
+            lane.is_owed = True
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
             lane.num_planned_tokens -= len(chunk.token_ids)

@@ -234,3 +234,22 @@ async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_com
     assert rig.engine.cache.num_kept_blocks == 3
     assert rig.engine.cache.counters.refreshed == 0
     run.cancel()
+
+
+async def test_a_background_prompt_with_a_lane_is_not_passed_over_for_ever():
+    """Prompts in the foreground fill every step, and a lane is free for each of them."""
+    rig = rig_with(Journal(), num_lanes=4, num_blocks=256)
+    slow = make_job(tuple(range(20)), max_tokens=3, priority=BACKGROUND)
+    num_sent = 0
+
+    async def keep_sending():
+        nonlocal num_sent
+        while not waiting.done():
+            num_sent += 1
+            assert num_sent < 500
+            await read_all(rig.send(make_job((num_sent % 250, *LONG), max_tokens=1)))
+
+    async with rig.running():
+        waiting = asyncio.ensure_future(read_all(rig.send(slow)))
+        await asyncio.gather(*(keep_sending() for _ in range(3)))
+    assert token_ids(waiting.result()) == solo(slow)

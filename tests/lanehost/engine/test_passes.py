@@ -265,3 +265,17 @@ async def test_a_failed_step_is_not_the_end_of_the_group():
     replies = await run_all(rig, jobs)
     assert not any(isinstance(ending(events), Failed) for events in replies)
     assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
+
+
+async def test_bad_requests_one_after_another_do_not_stop_a_stream():
+    rig = roomy()
+    rig.ranks.poisoned_seeds = {POISON}
+    job, num_bad = make_job((1, 2, 3), max_tokens=60), 0
+    async with rig.running():
+        reading = asyncio.ensure_future(read_all(rig.send(job)))
+        while not reading.done():
+            bad = make_job((9, num_bad), draw=Draw(seed=POISON))
+            assert isinstance(ending(await read_all(rig.send(bad))).error, StepFailed)
+            num_bad += 1
+            assert num_bad < 100
+    assert token_ids(reading.result()) == solo(job)

@@ -3,7 +3,7 @@
 import pytest
 
 from lanehost.job import Priority
-from lanehost.lanes.lane import LaneEvent
+from lanehost.lanes.lane import MAX_PASSED_OVER, LaneEvent
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from tests.support.frames import make_frame
@@ -118,3 +118,62 @@ def test_a_lane_that_must_run_alone_and_cannot_keeps_nobody_waiting():
     other = seat_decoding(lanes, max_tokens=9)
     assert alone.lacks_room
     assert plan(lanes).decodes == (other.lane_id,)
+
+
+def test_a_prompt_in_the_background_is_passed_over_for_so_many_steps_in_a_row_and_no_more():
+    lanes = LaneTable(2, block_size=4)
+    lanes.seat(make_sequence((1,) * 6, priority=Priority.BACKGROUND), (0, 1))
+    lanes.seat(make_sequence((2,) * 999), tuple(range(2, 252)))
+    turns = []
+    for step_id in range(1, MAX_PASSED_OVER + 3):
+        step = plan(lanes, step_id=step_id, budget=4)
+        lanes.advance(step)
+        turns.append(lanes_in(step))
+    assert turns == [*[[1]] * MAX_PASSED_OVER, [0], [1]]
+
+
+def test_steps_without_prompts_pass_nobody_over():
+    lanes = LaneTable(2, block_size=4)
+    waiting = lanes.seat(make_sequence((1,) * 6, priority=Priority.BACKGROUND), (0, 1))
+    waiting.num_passed_over = 5
+    decoding = seat_decoding(lanes, max_tokens=9)
+    decoding.is_owed = True
+    lanes.advance(plan(lanes))
+    assert waiting.num_passed_over == 5
+
+
+def test_who_lost_a_step_decodes_again_before_any_prompt_runs():
+    lanes = LaneTable(3, block_size=4)
+    decoding = seat_decoding(lanes, max_tokens=9)
+    lanes.seat(make_sequence((7,) * 6), (3, 4))
+    failed = plan(lanes)
+    assert (failed.decodes, lanes_in(failed)) == ((decoding.lane_id,), [1])
+    lanes.advance(failed)
+    lanes.undo(failed)
+    again = plan(lanes, step_id=2)
+    assert (again.decodes, lanes_in(again)) == ((decoding.lane_id,), [])
+    lanes.advance(again)
+    assert lanes_in(plan(lanes, step_id=3)) == [1]
+
+
+def test_of_lanes_that_must_run_alone_only_one_is_out_while_others_have_work():
+    lanes = LaneTable(3, block_size=4)
+    for _ in range(2):
+        lanes.seat(make_sequence((7,) * 6), (3, 4)).is_alone = True
+    decoding = seat_decoding(lanes, max_tokens=9)
+    steps = []
+    for step_id in (1, 2):
+        steps.append(plan(lanes, step_id=step_id, budget=32))
+        lanes.advance(steps[-1])
+    assert [(lanes_in(step), step.decodes) for step in steps] == [
+        ([0], ()),
+        ([], (decoding.lane_id,)),
+    ]
+
+
+def test_lanes_that_must_run_alone_follow_each_other_while_nobody_else_has_work():
+    lanes = LaneTable(2, block_size=4)
+    for _ in range(2):
+        lanes.seat(make_sequence((7,) * 6), (3, 4)).is_alone = True
+    lanes.advance(plan(lanes, budget=32))
+    assert lanes_in(plan(lanes, step_id=2, budget=32)) == [1]
