@@ -13,7 +13,6 @@ what was run, whatever made the step fail then.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from lanehost.engine.backend import Backend
 from lanehost.errors import RankGroupLost
@@ -139,15 +138,21 @@ class _NotesAhead:
             raise self._error
 
     def outcome_of(self, step_id: int) -> Outcome | None:
-        """Return what came of a step that is in flight; None when the trail does not say."""
-        for note in self._seen:
-            if _is_outcome_of(note, step_id):
-                return note
+        """Return what came of a step that is in flight; None when the trail does not say.
+
+        Outcomes come in the order of the plans: behind that of a later step there is none.
+        """
+        for note in self._unread():
+            if isinstance(note, StepReturned | StepTurnedDown) and note.step_id >= step_id:
+                return note if note.step_id == step_id else None
+        return None
+
+    def _unread(self) -> Iterator[Note]:
+        """Yield what is to come, and keep it."""
+        yield from self._seen
         while (unseen := self._read()) is not None:
             self._seen.append(unseen)
-            if _is_outcome_of(unseen, step_id):
-                return unseen
-        return None
+            yield unseen
 
     def _read(self) -> Note | None:
         try:
@@ -155,10 +160,6 @@ class _NotesAhead:
         except TrailError as error:
             self._error = error
             return None
-
-
-def _is_outcome_of(note: Note, step_id: int) -> TypeGuard[Outcome]:
-    return isinstance(note, StepReturned | StepTurnedDown) and note.step_id == step_id
 
 
 async def replay_on(

@@ -187,6 +187,17 @@ async def test_a_plan_of_which_the_trail_does_not_tell_the_outcome_is_not_run(tm
     assert all(plan.step_id < first.step_id for plan in ranks.plans)
 
 
+async def test_an_outcome_that_is_missing_is_looked_for_no_further_than_the_next(tmp_path):
+    await run_recorded(tmp_path)
+    trail = Trail(tmp_path)
+    first, *others = [note for note in trail if isinstance(note, StepSubmitted | StepReturned)]
+    notes = [first, *(n for n in others if isinstance(n, StepReturned) and n.step_id > 1)]
+    unread = iter(notes)
+    with pytest.raises(DamagedTrail, match="step 2 came back, and was not the next in flight"):
+        await replay_on(FakeRanks(FACTS), trail.header, unread, on_step=lambda _: None)
+    assert len(list(unread)) > len(notes) // 2
+
+
 async def test_a_trail_of_a_lost_group_is_equal_up_to_the_loss(tmp_path):
     def lose(rig):
         rig.ranks.lost_at_step = 4
