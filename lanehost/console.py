@@ -5,7 +5,11 @@ progress bar goes to standard error, and only where that is a terminal: elsewher
 log says the same.
 """
 
+import shlex
+import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -85,6 +89,14 @@ class StartupConsole:
         http = "no HTTP" if addresses.http is None else f"HTTP http://{addresses.http}"
         self._out.write(
             f"lanehost serves {card.name} on {ranks}: gRPC {addresses.grpc}, {http}. "
-            f'Try: lanehost generate --address {addresses.grpc} --prompt "Hello"\n'
+            f'Try: {_command()} generate --address {addresses.grpc} --prompt "Hello"\n'
         )
         self._out.flush()
+
+
+def _command() -> str:
+    """Return what a shell finds: the name alone, or with the folder of this environment."""
+    beside = Path(sys.executable).with_name("lanehost")
+    if shutil.which("lanehost") is None and beside.exists():
+        return shlex.quote(str(beside))
+    return "lanehost"

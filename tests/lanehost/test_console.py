@@ -1,4 +1,6 @@
 import io
+import shlex
+import shutil
 
 from lanehost.console import Addresses, StartupConsole
 from lanehost.rank_group.facts import LoadPhase, LoadState
@@ -51,3 +53,13 @@ def test_the_ready_line_says_when_there_is_no_http_door():
     console = StartupConsole(out=out, err=io.StringIO())
     console.ready(make_card(), Addresses(grpc="127.0.0.1:5", http=None))
     assert "no HTTP" in out.getvalue()
+
+
+def test_the_command_to_try_is_one_that_a_shell_finds(monkeypatch):
+    for path in ("", "/usr/bin:/bin"):
+        monkeypatch.setenv("PATH", path)
+        out = io.StringIO()
+        console = StartupConsole(out=out, err=io.StringIO())
+        console.ready(make_card(), Addresses(grpc="127.0.0.1:5", http=None))
+        command = shlex.split(out.getvalue().split("Try: ")[1])[0]
+        assert shutil.which(command) is not None
