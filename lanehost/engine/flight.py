@@ -9,9 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from lanehost.errors import RankGroupLost
+from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT
 from ranks.plan import StepPlan, StepRefused, StepResult
-
-MAX_STEPS_IN_FLIGHT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum
 
+# Plans that are with the ranks at once: while one runs, the next is there.
+MAX_STEPS_IN_FLIGHT = 2
+
 
 class LoadPhase(Enum):
     """Where the start of the group is."""

@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 
 from lanehost.errors import RankGroupLost
-from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.codec import encode_master_message
@@ -26,7 +26,6 @@ from ranks.wire.messages import RankMessage
 log = structlog.get_logger()
 
 LEADER = 0
-MAX_IN_FLIGHT = 2
 # From one rank's word that it could not run a step to that of the slowest other one. They
 # compute the same up to there; the time-out of a collective is much longer.
 FELLOWS_GRACE_S = 5.0
@@ -75,7 +74,7 @@ class RankGroup:
         """
         if self._lost.done():
             raise self._lost.result()
-        assert len(self._in_flight) < MAX_IN_FLIGHT, f"step {plan.step_id} on top of {self!r}"
+        assert len(self._in_flight) < MAX_STEPS_IN_FLIGHT, f"step {plan.step_id} on top of {self!r}"
         payload = encode_master_message(plan)
         self._in_flight.append(plan.step_id)
         self._answers[plan.step_id] = {}
