@@ -326,12 +326,15 @@ async def test_a_job_that_arrives_with_the_loss_is_told_too():
     assert isinstance(ending([event async for event in late]).error, RankGroupLost)
 
 
-async def test_an_engine_that_is_cancelled_leaves_no_stream_open():
-    rig = EngineRig(is_manual=True)
+async def test_an_engine_that_is_cancelled_leaves_no_stream_open_and_nobody_in_the_line():
+    rig = EngineRig(fake_facts(num_lanes=1), is_manual=True)
     run = asyncio.ensure_future(rig.engine.run())
-    stream = rig.send(make_job())
+    streams = [rig.send(make_job()), rig.send(make_job())]
     await settle_loop()
+    assert len(rig.line) == 1
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert isinstance(ending([event async for event in stream]).error, Draining)
+    for stream in streams:
+        assert isinstance(ending([event async for event in stream]).error, Draining)
+    assert len(rig.line) == 0
