@@ -326,6 +326,25 @@ async def test_a_job_that_arrives_with_the_loss_is_told_too():
     assert isinstance(ending([event async for event in late]).error, RankGroupLost)
 
 
+class LostBehindOne(FakeRanks):
+    """Takes one plan, and is lost at the next."""
+
+    def submit(self, plan):
+        if self.plans:
+            self.plans.append(plan)
+            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+        super().submit(plan)
+
+
+async def test_a_group_that_is_lost_at_a_plan_is_handed_no_other():
+    rig = EngineRig(wrap=lambda _: LostBehindOne(fake_facts()))
+    stream = rig.send(make_job(max_tokens=1))
+    with pytest.raises(RankGroupLost):
+        await rig.engine.run()
+    assert isinstance(ending([event async for event in stream]), Finished)
+    assert len(rig.engine._backend.plans) == 2
+
+
 async def test_an_engine_that_is_cancelled_leaves_no_stream_open_and_nobody_in_the_line():
     rig = EngineRig(fake_facts(num_lanes=1), is_manual=True)
     run = asyncio.ensure_future(rig.engine.run())
