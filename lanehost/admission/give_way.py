@@ -27,7 +27,7 @@ def lane_to_give_way(
     """Return the newest lane that gives way to the head, which found no lane or no blocks."""
     if any(lane.state is LaneState.DRAINING for lane in lanes):
         return None
-    shares = _Shares(head, lanes, weights)
+    shares = _LaneShares(head, lanes, weights)
     giving = [
         lane
         for lane in lanes
@@ -38,8 +38,8 @@ def lane_to_give_way(
     return max(giving, key=lambda lane: (lane.is_background, lane.seat_number), default=None)
 
 
-class _Shares:
-    """The lanes that each scope has, and those that are due to it by its weight."""
+class _LaneShares:
+    """The lanes that each scope has, and its share of all by its weight."""
 
     def __init__(self, head: Sequence, lanes: LaneTable, weights: Mapping[str, int]) -> None:
         self._num_lanes = lanes.num_lanes
@@ -55,11 +55,11 @@ class _Shares:
         ours, theirs = head.job.scope, lane.job.scope
         return (
             ours != theirs
-            and self._num_held[theirs] > self._due(theirs)
-            and self._num_held[ours] + 1 <= self._due(ours)
+            and self._num_held[theirs] > self._share_of(theirs)
+            and self._num_held[ours] + 1 <= self._share_of(ours)
         )
 
-    def _due(self, scope: str) -> float:
+    def _share_of(self, scope: str) -> float:
         return self._num_lanes * self._weight(scope) / self._all_weights
 
     def _weight(self, scope: str) -> int:
