@@ -4,6 +4,7 @@
     lanehost generate    one reply, streamed to standard output
     lanehost chat        talk to the model
     lanehost replay      run a recorded trail again
+    lanehost bench       measure a server, the step loop, the numbers
     lanehost new-key     make a key for `serve --keys`
 
 Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
+from lanehost.cli_bench import bench
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
 from lanehost.cli_keys import new_key
@@ -313,3 +315,4 @@ main.add_command(generate)
 main.add_command(chat)
 main.add_command(replay)
 main.add_command(new_key)
+main.add_command(bench)

@@ -65,7 +65,7 @@ def _refuse_model(ctx: click.Context, param: click.Parameter, value: str | None)
         )
 
 
-_OPTIONS = [
+_WHOM = [
     click.option(
         "--address",
         type=_Address(),
@@ -79,6 +79,17 @@ _OPTIONS = [
         metavar="FILE",
         help=f"A file with the key that the server wants; default: the variable {KEY_VARIABLE}.",
     ),
+]
+_WAIT = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for a server that still loads its model.",
+)
+_OPTIONS = [
+    *_WHOM,
     click.option(
         "--max-tokens",
         type=click.IntRange(0, _MAX_UINT32),
@@ -103,14 +114,7 @@ _OPTIONS = [
     ),
     click.option("--stop", multiple=True, help="End before this text; may be repeated."),
     click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long."),
-    click.option(
-        "--wait",
-        type=click.FloatRange(min=0),
-        default=60.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Wait so long for a server that still loads its model.",
-    ),
+    _WAIT,
     click.option("--model", hidden=True, expose_value=False, callback=_refuse_model),
 ]
 EPILOG = "What is left out takes the server's default: greedy, unless it says otherwise."
@@ -139,7 +143,18 @@ class Wanted:
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of every reply."""
-    for option in reversed(_OPTIONS):
+    return _with(_OPTIONS, command)
+
+
+def with_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say whom to ask, and no more."""
+    return _with([*_WHOM, _WAIT], command)
+
+
+def _with(
+    options: Iterable[Callable[..., Any]], command: Callable[..., None]
+) -> Callable[..., None]:
+    for option in reversed(list(options)):
         command = option(command)
     return command
 

@@ -1,0 +1,186 @@
+"""Drive the bare step loop of a rank group and time each step, with the master's share apart.
+
+What a step takes, as it is seen from here:
+
+    compute   what the leader says that it computed (`StepResult.compute_ns`): everything from
+              the plan's check to the drawn tokens, collectives included
+    master    writing the plan, and handing it to the ranks' streams
+    wire      the rest of a step that runs alone: there and back, and a slower fellow's lag
+
+The loop runs twice, with one step in flight and with two. In the second the next plan is
+there before the ranks are done, so master and wire should cost no time: the share of them
+that does not show is `hidden`.
+
+The seam for ranks that can tell more: where the time of `compute` goes (weights, attention,
+all-reduce, sampling) is known on the rank alone. When a result carries such parts by name,
+`StepSample` takes them beside `compute_ns`, `Figures` a spread of each, and the table of
+`step_report` a column; nothing else changes. They must add up to `compute_ns`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lanehost.bench.loop_plans import LoopPlans
+from lanehost.bench.spread import Spread, spread_of
+from lanehost.engine.backend import Backend
+from lanehost.errors import StepFailed
+from ranks.plan import StepPlan, StepRefused
+
+_MAX_IN_FLIGHT = 2
+
+Write = Callable[[], StepPlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSample:
+    """One step: from the outcome before it to its own, and what of that is known."""
+
+    wall_ns: int
+    compute_ns: int
+    master_ns: int
+
+    @property
+    def wire_ns(self) -> int:
+        """What is neither; of a step that ran alone."""
+        return max(0, self.wall_ns - self.compute_ns - self.master_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One kind of step, in nanoseconds: `alone` with one in flight, `paired` with two."""
+
+    name: str
+    num_tokens: int
+    compute: Spread
+    wire: Spread
+    master: Spread
+    alone: Spread
+    paired: Spread
+    shown_ns: float
+    hidden_share: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """What the loop runs: how many lanes decode at once, in turn, and how long."""
+
+    lane_counts: tuple[int, ...]
+    prompt_tokens: int
+    num_steps: int
+    num_prefills: int
+    num_warmup: int
+
+    @property
+    def max_positions(self) -> int:
+        """Positions that a lane may come to hold."""
+        return self.prompt_tokens + self.num_warmup + self.num_steps
+
+
+async def measure_steps(
+    group: Backend,
+    settings: LoopSettings,
+    *,
+    clock_ns: Callable[[], int],
+    on_figures: Callable[[Figures], None],
+) -> list[Figures]:
+    """Measure prefill, then decode at each number of lanes; `on_figures` hears of each.
+
+    Raises:
+        StepFailed: The ranks refused a step.
+        RankGroupLost: A rank was lost.
+    """
+    plans = LoopPlans(
+        group.facts,
+        prompt_tokens=settings.prompt_tokens,
+        max_positions=settings.max_positions,
+    )
+    drive = Driver(group, clock_ns)
+    # Every lane once: this warms up, and leaves the prompts in their blocks.
+    for lane_id in range(max(settings.lane_counts)):
+        await drive.run([partial(plans.prefill, lane_id)], depth=1)
+    prefills = [partial(plans.prefill, 0)] * settings.num_prefills
+    alone, paired = [await drive.run(prefills, depth=depth) for depth in (1, _MAX_IN_FLIGHT)]
+    found = [figures("prefill", settings.prompt_tokens, alone=alone, paired=paired)]
+    on_figures(found[0])
+    for num_lanes in settings.lane_counts:
+        samples = []
+        for depth in (1, _MAX_IN_FLIGHT):
+            await drive.run([partial(plans.rejoin, num_lanes)], depth=1)
+            await drive.run([plans.decode] * settings.num_warmup, depth=depth)
+            samples.append(await drive.run([plans.decode] * settings.num_steps, depth=depth))
+        alone, paired = samples
+        found.append(figures(f"decode {num_lanes}", num_lanes, alone=alone, paired=paired))
+        on_figures(found[-1])
+    return found
+
+
+class Driver:
+    """Keeps steps in flight, and takes their outcomes."""
+
+    def __init__(self, group: Backend, clock_ns: Callable[[], int]) -> None:
+        """Take a group that nobody else drives, and a monotonic clock."""
+        self._group = group
+        self._clock_ns = clock_ns
+
+    async def run(self, writes: Sequence[Write], *, depth: int) -> list[StepSample]:
+        """Run the plans that `writes` give, with up to `depth` in flight; all have ended then.
+
+        Raises:
+            StepFailed: The ranks refused a step.
+            RankGroupLost: A rank was lost.
+        """
+        pending = deque(writes)
+        master_ns: deque[int] = deque()
+        samples: list[StepSample] = []
+        last_ns = self._clock_ns()
+        while pending or master_ns:
+            while pending and len(master_ns) < depth:
+                begun_ns = self._clock_ns()
+                self._group.submit(pending.popleft()())
+                master_ns.append(self._clock_ns() - begun_ns)
+            outcome = await self._group.next_outcome()
+            now_ns = self._clock_ns()
+            if isinstance(outcome, StepRefused):
+                raise StepFailed(f"the ranks refused step {outcome.step_id}: {outcome.reason}")
+            samples.append(
+                StepSample(
+                    wall_ns=now_ns - last_ns,
+                    compute_ns=outcome.compute_ns,
+                    master_ns=master_ns.popleft(),
+                )
+            )
+            last_ns = now_ns
+        return samples
+
+
+def figures(
+    name: str, num_tokens: int, *, alone: Sequence[StepSample], paired: Sequence[StepSample]
+) -> Figures:
+    """Put the samples of one kind of step together; medians count, since machines are noisy."""
+    shown = {
+        kind: max(0.0, _spread([one.wall_ns - one.compute_ns for one in samples]).p50)
+        for kind, samples in (("alone", alone), ("paired", paired))
+    }
+    paired_wall = _spread([one.wall_ns for one in paired])
+    hidden = 1 - shown["paired"] / shown["alone"] if shown["alone"] else 0.0
+    return Figures(
+        name=name,
+        num_tokens=num_tokens,
+        compute=_spread([one.compute_ns for one in paired]),
+        wire=_spread([one.wire_ns for one in alone]),
+        master=_spread([one.master_ns for one in alone]),
+        alone=_spread([one.wall_ns for one in alone]),
+        paired=paired_wall,
+        shown_ns=shown["paired"],
+        hidden_share=max(0.0, hidden),
+        tokens_per_s=num_tokens / paired_wall.p50 * 1e9,
+    )
+
+
+def _spread(values: Sequence[int]) -> Spread:
+    found = spread_of(values)
+    assert found is not None, "no step was measured"
+    return found
