@@ -39,7 +39,7 @@ def lane_to_give_way(
 
 
 class _LaneShares:
-    """The lanes that each scope has, and its share of all by its weight."""
+    """The lanes that each scope has, and its share of all by its weight, of one at least."""
 
     def __init__(self, head: Sequence, lanes: LaneTable, weights: Mapping[str, int]) -> None:
         self._num_lanes = lanes.num_lanes
@@ -60,7 +60,7 @@ class _LaneShares:
         )
 
     def _share_of(self, scope: str) -> float:
-        return self._num_lanes * self._weight(scope) / self._all_weights
+        return max(1.0, self._num_lanes * self._weight(scope) / self._all_weights)
 
     def _weight(self, scope: str) -> int:
         return self._weights.get(scope, 1)

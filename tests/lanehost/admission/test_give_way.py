@@ -128,6 +128,20 @@ def test_shares_follow_the_weights():
     assert giving(head(scope="small"), lanes, {"big": 1, "small": 1}) is not None
 
 
+def test_a_scope_of_little_weight_has_a_lane_of_its_own_while_another_has_several():
+    lanes = LaneTable(2, block_size=4)
+    weights = {"big": 99, "small": 1}
+    seats = [seat(lanes, scope="big") for _ in range(2)]
+    assert giving(head(scope="small"), lanes, weights) is seats[-1]
+
+
+def test_with_more_scopes_than_lanes_nobody_gives_its_only_one():
+    lanes = LaneTable(2, block_size=4)
+    for scope in ("one", "two"):
+        seat(lanes, scope=scope)
+    assert giving(head(scope="three"), lanes, {}) is None
+
+
 def test_the_background_goes_before_the_foreground_of_a_scope_with_too_much():
     lanes = LaneTable(4, block_size=4)
     quiet = seat(lanes, scope="flood", priority=BACKGROUND)
