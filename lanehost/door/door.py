@@ -107,7 +107,7 @@ class AdmissionDoor:
         deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
         self._hold_place(scope)
         try:
-            prompt, max_tokens = await self._prepare(request)
+            prompt, max_tokens = await self._prepare(request, scope)
             self._check_open()
             reply = self._new_reply(request.stop, max_tokens=max_tokens)
         except BaseException:
@@ -143,7 +143,7 @@ class AdmissionDoor:
         # A place of the line is held for the work, so that it is bounded like any other.
         self._line.promise(scope)
         try:
-            prompt_ids = await self._preparer.prompt_ids(prompt)
+            prompt_ids = await self._preparer.prompt_ids(prompt, scope)
         finally:
             self._line.withdraw(scope)
         check_prompt_ids(prompt_ids, vocab_size=self._card.vocab_size)
@@ -168,13 +168,13 @@ class AdmissionDoor:
                 raise InvalidRequest("token_ids", message)
         return self._text.tokenizer.decode(token_ids, keep_special=keep_special)
 
-    async def _prepare(self, request: Request) -> tuple[PreparedPrompt, int]:
+    async def _prepare(self, request: Request, scope: str) -> tuple[PreparedPrompt, int]:
         """Return the prompt and the most tokens to generate; counts are judged first."""
         if request.timeout_s is not None and request.timeout_s <= 0:
             raise DeadlinePassed("admission")
         try:
             async with asyncio.timeout(request.timeout_s):
-                prompt = await self._preparer.prepare(request.prompt)
+                prompt = await self._preparer.prepare(request.prompt, scope)
         except TimeoutError:
             raise DeadlinePassed("admission") from None
         max_tokens = accept_length(len(prompt.prompt_ids), request.max_tokens, card=self._card)

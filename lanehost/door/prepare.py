@@ -1,11 +1,13 @@
 """Rendering, tokenizing and finding where chats part, in worker threads, off the event loop.
 
 A few workers, and no more: a flood of long texts waits here, inside places that the line
-has promised, and takes no more than its share of the machine. A client that leaves takes
-its work along if that has not begun; what has begun runs to its end on its worker.
+has promised, and takes no more than its share of the machine. Scopes take turns, so nobody
+waits for all that another has sent. A client that leaves takes its work along if that has
+not begun; what has begun runs to its end on its worker.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,6 +35,65 @@ class PreparedPrompt:
     marks: tuple[int, ...] = ()
 
 
+class _Workers:
+    """Threads, as many as there are turns to be had; within a scope first come, first served."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="prepare")
+        self._num_free = MAX_WORKERS
+        # Who waits for a turn, by scope; the scope that is next comes first.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def run(self, scope: str, work: Callable[[_P], _R], prompt: _P) -> _R:
+        """Do some work on a thread, once it is the scope's turn."""
+        loop = asyncio.get_running_loop()
+        if self._num_free:
+            self._num_free -= 1
+        else:
+            await self._turn(scope, loop.create_future())
+        running = loop.run_in_executor(self._threads, work, prompt)
+        running.add_done_callback(self._end_turn)
+        # Whoever leaves now leaves its thread at work, so the turn is not over.
+        return await asyncio.shield(running)
+
+    async def _turn(self, scope: str, turn: "asyncio.Future[None]") -> None:
+        self._waiting.setdefault(scope, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._forget(scope, turn)
+            else:
+                self._pass_on()
+            raise
+
+    def _end_turn(self, running: "asyncio.Future[_R]") -> None:
+        if not running.cancelled():
+            running.exception()  # seen: the client may have left
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give a turn that is over to the next scope, and put that behind all others."""
+        while self._waiting:
+            scope = next(iter(self._waiting))
+            turns = self._waiting.pop(scope)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[scope] = turns
+            # One that was cancelled this very moment may still stand here.
+            if not turn.cancelled():
+                turn.set_result(None)
+                return
+        self._num_free += 1
+
+    def _forget(self, scope: str, turn: "asyncio.Future[None]") -> None:
+        turns = self._waiting.get(scope, deque())
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(scope, None)
+
+
 class Preparer:
     """Turns a prompt of any kind into token ids."""
 
@@ -41,10 +102,10 @@ class Preparer:
         self._text = text
         self._card = card
         self._longest_token_bytes = text.tokenizer.longest_token_bytes
-        self._workers = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="prepare")
+        self._workers = _Workers()
 
-    async def prepare(self, prompt: Prompt) -> PreparedPrompt:
-        """Return the ids of a prompt, unchecked, and the marks in it.
+    async def prepare(self, prompt: Prompt, scope: str = "") -> PreparedPrompt:
+        """Return the ids of a prompt of a scope, unchecked, and the marks in it.
 
         Only a chat has any, and nobody looks for them when nothing is kept.
 
@@ -54,11 +115,11 @@ class Preparer:
         """
         if isinstance(prompt, ChatPrompt) and self._card.has_prompt_cache:
             self._check_chat_bytes(prompt)
-            return await self._run(self._prepared_chat, prompt)
-        return PreparedPrompt(prompt_ids=await self.prompt_ids(prompt))
+            return await self._workers.run(scope, self._prepared_chat, prompt)
+        return PreparedPrompt(prompt_ids=await self.prompt_ids(prompt, scope))
 
-    async def prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
-        """Return the ids of a prompt, unchecked.
+    async def prompt_ids(self, prompt: Prompt, scope: str = "") -> tuple[int, ...]:
+        """Return the ids of a prompt of a scope, unchecked.
 
         Raises:
             InvalidRequest: the template refuses the chat, or there is none.
@@ -69,10 +130,10 @@ class Preparer:
                 return token_ids
             case TextPrompt(text=text):
                 self._check_bytes(text)
-                return tuple(await self._run(self._text.tokenizer.encode, text))
+                return tuple(await self._workers.run(scope, self._text.tokenizer.encode, text))
             case ChatPrompt():
                 self._check_chat_bytes(prompt)
-                return tuple(await self._run(self._chat_ids, prompt))
+                return tuple(await self._workers.run(scope, self._chat_ids, prompt))
             case _:
                 assert_never(prompt)
 
@@ -85,9 +146,6 @@ class Preparer:
             longest_token_bytes=self._longest_token_bytes,
             card=self._card,
         )
-
-    async def _run(self, work: Callable[[_P], _R], prompt: _P) -> _R:
-        return await asyncio.get_running_loop().run_in_executor(self._workers, work, prompt)
 
     def _chat_ids(self, prompt: ChatPrompt) -> list[int]:
         return self._text.tokenizer.encode_rendered(self._template().render(prompt.messages))

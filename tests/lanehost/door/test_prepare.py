@@ -7,6 +7,7 @@ from lanehost.door.prepare import MAX_WORKERS, PreparedPrompt, Preparer
 from lanehost.errors import DoesNotFit, InvalidRequest
 from lanehost.job import ChatMessage, ChatPrompt, Role, TextPrompt, TokenPrompt
 from tests.support.cards import make_card
+from tests.support.fake_engine import settle_loop
 from tests.support.fake_text import LetterTokenizer, make_text
 
 
@@ -58,6 +59,98 @@ async def test_clients_that_leave_do_not_let_more_work_begin():
     tokenizer.gate.set()
     assert await honest == (99, 100)
     assert tokenizer.most_running == MAX_WORKERS
+
+
+class SteppedTokenizer(LetterTokenizer):
+    """Tokenizes one text each time that it is let on, and notes in which order."""
+
+    def __init__(self):
+        self.begun = []
+        self.may_end = threading.Semaphore(0)
+
+    def encode(self, text):
+        self.begun.append(text)
+        assert self.may_end.acquire(timeout=5)
+        if text == "fails":
+            raise InvalidRequest("text", "fails on purpose")
+        return super().encode(text)
+
+
+class Asking:
+    """A preparer whose texts end when they are told to."""
+
+    def __init__(self):
+        self.tokenizer, text = SteppedTokenizer(), make_text()
+        object.__setattr__(text, "tokenizer", self.tokenizer)
+        self.preparer = Preparer(text, card=make_card())
+
+    async def ask(self, text, scope):
+        asked = asyncio.create_task(self.preparer.prompt_ids(TextPrompt(text), scope))
+        await asyncio.sleep(0)
+        return asked
+
+    async def num_free(self):
+        """Turns that nobody has, once what has ended is known to have."""
+        await settle_loop()
+        return self.preparer._workers._num_free
+
+    async def let_end(self, *asked):
+        self.tokenizer.may_end.release(len(asked))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_one_text_waits_for_a_turn_of_each_other_scope_and_not_for_all_their_texts():
+    asking = Asking()
+    flood = [await asking.ask(f"a{n}", "a") for n in range(8)]
+    flood += [await asking.ask(f"b{n}", "b") for n in range(8)]
+    one = await asking.ask("c", "c")
+    flood += [await asking.ask(f"a{n}", "a") for n in range(8, 10)]
+    await asking.let_end(*flood, one)
+    order = asking.tokenizer.begun
+    assert order.index("c") <= MAX_WORKERS + 2
+    for scope in "ab":
+        of_scope = [text for text in order if text[0] == scope]
+        assert of_scope == sorted(of_scope)
+
+
+async def test_who_leaves_while_waiting_for_a_turn_takes_none():
+    asking = Asking()
+    busy = [await asking.ask("x", "a") for _ in range(MAX_WORKERS)]
+    leaving = [await asking.ask("gone", scope) for scope in "aab"]
+    last = await asking.ask("last", "b")
+    for one in leaving:
+        one.cancel()
+    assert await asking.let_end(*busy, last) == [*[(ord("x"),)] * MAX_WORKERS, tuple(b"last")]
+    assert asking.tokenizer.begun == [*["x"] * MAX_WORKERS, "last"]
+
+
+async def test_who_leaves_at_the_moment_of_its_turn_hands_it_on():
+    asking = Asking()
+    busy = [await asking.ask("x", "a") for _ in range(MAX_WORKERS)]
+    leaving = await asking.ask("gone", "b")
+    asking.tokenizer.may_end.release()
+    while asking.preparer._workers._waiting:
+        await settle_loop(1)
+    leaving.cancel()
+    last = await asking.ask("last", "c")
+    await asking.let_end(*busy, last)
+    assert last.result() == tuple(b"last")
+    assert asking.tokenizer.begun == [*["x"] * MAX_WORKERS, "last"]
+    assert await asking.num_free() == MAX_WORKERS
+
+
+async def test_who_leaves_in_the_middle_keeps_its_worker_busy_and_no_longer():
+    asking = Asking()
+    leaving = [await asking.ask("fails", "a") for _ in range(MAX_WORKERS)]
+    for one in leaving:
+        one.cancel()
+    waiting = await asking.ask("b", "b")
+    await asyncio.sleep(0)
+    assert await asking.num_free() == 0
+    asking.tokenizer.may_end.release(MAX_WORKERS)
+    assert await asking.let_end(waiting) == [(98,)]
+    assert asking.tokenizer.begun == [*["fails"] * MAX_WORKERS, "b"]
+    assert await asking.num_free() == MAX_WORKERS
 
 
 async def test_token_ids_need_no_worker():
