@@ -1,7 +1,11 @@
 import pytest
 
 from lanehost.engine.flight import Flight
-from ranks.plan import RefusalKind, StepPlan, StepRefused
+from lanehost.errors import RankGroupLost
+from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
+from tests.support.fake_engine import EngineRig
+from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.jobs import ending, make_job
 
 
 def depart(flight):
@@ -70,3 +74,38 @@ def test_repr_shows_what_is_out():
     flight = Flight()
     depart(flight)
     assert repr(flight) == "<Flight [1] follows 1 turned back 0>"
+
+
+class OutOfStep(FakeRanks):
+    """Its first step fails, and of one step it says something else than what became of it."""
+
+    def __init__(self, step_id, said):
+        super().__init__(fake_facts())
+        self.fails = lambda plan: plan.step_id == 1
+        self.step_id, self.said = step_id, said
+
+    async def next_outcome(self):
+        outcome = await super().next_outcome()
+        return self.said if outcome.step_id == self.step_id else outcome
+
+
+def refusal(step_id, kind):
+    return StepRefused(step_id=step_id, epoch=1, kind=kind, reason="on purpose")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (StepResult(step_id=2, epoch=1, drawn={0: 7}, failures={}, digest=b""), "was run behind"),
+        (refusal(2, RefusalKind.FAILED), r"refused \(failed\)"),
+        (refusal(2, RefusalKind.MISMATCH), r"refused \(mismatch\)"),
+        (refusal(1, RefusalKind.SKIPPED), r"refused \(skipped\)"),
+    ],
+)
+async def test_a_step_behind_one_that_failed_can_only_be_skipped_and_no_other_can(said, words):
+    rig = EngineRig(wrap=lambda _: OutOfStep(said.step_id, said))
+    streams = [rig.send(make_job()) for _ in range(2)]
+    with pytest.raises(RankGroupLost, match=words):
+        await rig.engine.run()
+    for stream in streams:
+        assert isinstance(ending([event async for event in stream]).error, RankGroupLost)

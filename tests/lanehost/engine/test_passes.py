@@ -232,6 +232,15 @@ async def test_decodes_that_fail_together_run_alone_and_lose_nothing():
     assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
 
 
+async def test_decodes_that_ran_alone_share_steps_again():
+    rig = roomy()
+    failing = iter([True])
+    rig.ranks.fails = lambda plan: len(plan.decodes) > 1 and next(failing, False)
+    replies = await run_all(rig, jobs := jobs_of(3, max_tokens=12))
+    assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
+    assert [len(plan.decodes) for plan in rig.ranks.plans_run].count(3) > 4
+
+
 async def test_a_reply_that_fails_in_mid_life_keeps_what_it_had_said_and_the_others_go_on():
     rig = roomy()
     jobs = jobs_of(3, max_tokens=8)
