@@ -1,6 +1,7 @@
 """The whole engine over the fake ranks, for tests that run it on a real event loop."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -82,6 +83,8 @@ class EngineRig:
         blocks, cache = self.engine.blocks, self.engine.cache
         assert blocks.num_free + cache.num_kept_blocks == blocks.num_blocks
         assert cache.num_dead == 0
+        held = Counter(block for entry in cache._entries for block in entry.block_ids)
+        assert all(blocks.num_holders(n) == held[n] for n in range(blocks.num_blocks))
         assert self.engine.lanes.num_free == self.engine.lanes.num_lanes
         assert len(self.line) == 0
 

@@ -1,5 +1,7 @@
 """Admission as a whole, in any order of events: line, lanes, blocks and prompt cache."""
 
+from collections import Counter
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -160,9 +162,10 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_block_is_free_or_held(self):
-        held = {block for lane in self.lanes for block in lane.block_ids}
-        kept = {block for entry in self.cache._entries for block in entry.block_ids}
-        assert self.blocks.num_free + len(held | kept) == NUM_BLOCKS
+        holders = [*self.lanes, *self.cache._entries]
+        held = Counter(block for holder in holders for block in holder.block_ids)
+        assert all(self.blocks.num_holders(n) == held[n] for n in range(NUM_BLOCKS))
+        assert self.blocks.num_free + len(held) == NUM_BLOCKS
         assert self.cache.num_dead == 0
 
     @invariant()

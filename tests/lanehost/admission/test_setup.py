@@ -2,6 +2,7 @@
 
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
+from lanehost.cache.prompt_cache import EntryKind
 from lanehost.lanes.lane import Lane
 from tests.support.jobs import make_sequence
 from tests.support.rooms import join, keep, make_rooms
@@ -89,7 +90,7 @@ def test_a_head_that_must_wait_on_holds_nothing():
 
 
 def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
-    line, lanes, *_ = rooms = make_rooms(num_blocks=16)
+    line, lanes, _, cache = rooms = make_rooms(num_blocks=16)
     join(line, make_sequence(PROMPT, max_tokens=2))
     join(line, make_sequence((*PROMPT[:9], 77, 78), max_tokens=2))
     filling = take_job(*rooms)
@@ -99,6 +100,7 @@ def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
     assert second.num_cached_tokens == 8
     assert second.block_ids[:2] == filling.block_ids[:2]
     assert lanes.num_free == 0
+    assert [entry.kind for entry in cache._entries] == [EntryKind.MARK]
 
 
 def test_a_prompt_of_another_scope_waits_for_nobody():

@@ -49,8 +49,9 @@ def test_a_job_that_has_just_parked_waits_until_its_old_lane_is_free():
 
 
 def test_a_warm_job_whose_prompt_is_kept_takes_no_lane():
-    line, lanes, blocks, _ = rooms = make_rooms(num_blocks=8)
+    line, lanes, blocks, cache = rooms = make_rooms(num_blocks=8)
     keep(rooms, PROMPT)
     warm = join(line, make_sequence(PROMPT, max_tokens=0))
     assert take_job(*rooms) == AlreadyKept(warm, 8)
     assert (len(line), lanes.num_free, blocks.num_free) == (0, 2, 6)
+    assert cache.make_room(8)
