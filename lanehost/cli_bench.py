@@ -49,6 +49,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "long-prompt": {"streams": 4, "requests": 3, "long_tokens": 1024, "reply_tokens": (128,)},
 }
 _MAX_SEED = 1 << 32
+_ROUNDS = click.IntRange(1, 1000)
 _BY_SCENARIO = ("streams", "rate", "requests", "prefix_tokens", "long_tokens", "reply_tokens")
 
 
@@ -176,19 +177,26 @@ def serve(json_file: Path | None, plot: Path | None, **options: Any) -> None:
     help="Tokens of a prefill, and what lies before every decode.",
 )
 @click.option(
-    "--steps",
-    type=COUNT,
-    default=64,
+    "--rounds",
+    type=_ROUNDS,
+    default=4,
     show_default=True,
-    help="Decode steps that count, for each number of lanes.",
+    help="Each runs every kind of step, with one in flight and with two.",
 )
 @click.option(
-    "--prefills", type=COUNT, default=8, show_default=True, help="Prefill steps that count."
+    "--steps",
+    type=COUNT,
+    default=16,
+    show_default=True,
+    help="Decode steps of a round, for each number of lanes.",
+)
+@click.option(
+    "--prefills", type=COUNT, default=2, show_default=True, help="Prefill steps of a round."
 )
 @click.option(
     "--warmup",
-    type=click.IntRange(0, 1 << 16),
-    default=8,
+    type=click.IntRange(1, 1 << 16),
+    default=4,
     show_default=True,
     help="Decode steps before them that do not count.",
 )
@@ -212,6 +220,7 @@ def step(json_file: Path | None, **options: Any) -> None:
         loop = LoopSettings(
             lane_counts=options["lanes"],
             prompt_tokens=options["prompt_tokens"],
+            num_rounds=options["rounds"],
             num_steps=options["steps"],
             num_prefills=options["prefills"],
             num_warmup=options["warmup"],

@@ -126,6 +126,8 @@ def said_in_a_line() -> Iterator[None]:
         yield
     except RankGroupLost as error:
         _fail(error, _EXIT_LOST)
+    except BrokenPipeError:
+        raise  # whoever read our output has enough; click knows what to do
     except (LanehostError, OSError) as error:
         _fail(error, _EXIT_FAILED)
     except KeyboardInterrupt:

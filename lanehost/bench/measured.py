@@ -20,7 +20,8 @@ DEFINITIONS = {
     "TPOT": "time per output token: from the first event with tokens to the last, over the "
     "tokens that came after the first event; one value for each reply",
     "ITL": "inter-token latency: the wait between two events with tokens of one reply, as its "
-    "reader feels it; an event with several tokens ends one wait; one value for each wait",
+    "reader feels it; one value for each wait. An event with several tokens ends one wait; events "
+    "that come at once, as drafts make them, have waits of about 0 between them",
     "latency": "from due until the reply has ended",
     "p50, p90, p99": "the least measured value that 50, 90, 99 % of all values do not exceed",
     "tokens/s": "tokens of all replies over the span: from the first due to the last end",

@@ -134,7 +134,7 @@ def run_step(
                 group,
                 loop,
                 clock_ns=time.perf_counter_ns,
-                on_figures=lambda one: say(step_report.progress_line(one)),
+                on_round=lambda done: say(f"{done} of {loop.num_rounds} rounds"),
             )
             return group.facts, found
 

@@ -7,9 +7,9 @@ What a step takes, as it is seen from here:
     master    writing the plan, and handing it to the ranks' streams
     wire      the rest of a step that runs alone: there and back, and a slower fellow's lag
 
-The loop runs twice, with one step in flight and with two. In the second the next plan is
-there before the ranks are done, so master and wire should cost no time: the share of them
-that does not show is `hidden`.
+Every kind of step runs in rounds, in turn with one step in flight and with two, so that what
+else the machine does befalls both. With two the next plan is there before the ranks are done,
+and master and wire should cost no time: the share of them that does not show is `hidden`.
 
 The seam for ranks that can tell more: where the time of `compute` goes (weights, attention,
 all-reduce, sampling) is known on the rank alone. When a result carries such parts by name,
@@ -65,10 +65,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """What the loop runs: how many lanes decode at once, in turn, and how long."""
+    """What the loop runs: how many lanes decode at once, and how much of each kind a round.
+
+    `num_warmup` decodes before those that count are at least 1: the first step of a run has
+    none before it that would hide anything.
+    """
 
     lane_counts: tuple[int, ...]
     prompt_tokens: int
+    num_rounds: int
     num_steps: int
     num_prefills: int
     num_warmup: int
@@ -84,37 +89,68 @@ async def measure_steps(
     settings: LoopSettings,
     *,
     clock_ns: Callable[[], int],
-    on_figures: Callable[[Figures], None],
+    on_round: Callable[[int], None],
 ) -> list[Figures]:
-    """Measure prefill, then decode at each number of lanes; `on_figures` hears of each.
+    """Measure prefill, and decode at each number of lanes; `on_round` hears how many are done.
 
     Raises:
         StepFailed: The ranks refused a step.
         RankGroupLost: A rank was lost.
     """
-    plans = LoopPlans(
-        group.facts,
-        prompt_tokens=settings.prompt_tokens,
-        max_positions=settings.max_positions,
-    )
-    drive = Driver(group, clock_ns)
-    # Every lane once: this warms up, and leaves the prompts in their blocks.
-    for lane_id in range(max(settings.lane_counts)):
-        await drive.run([partial(plans.prefill, lane_id)], depth=1)
-    prefills = [partial(plans.prefill, 0)] * settings.num_prefills
-    alone, paired = [await drive.run(prefills, depth=depth) for depth in (1, _MAX_IN_FLIGHT)]
-    found = [figures("prefill", settings.prompt_tokens, alone=alone, paired=paired)]
-    on_figures(found[0])
-    for num_lanes in settings.lane_counts:
-        samples = []
+    loop = _Loop(group, settings, clock_ns)
+    await loop.compute_prompts()
+    for number in range(settings.num_rounds):
         for depth in (1, _MAX_IN_FLIGHT):
-            await drive.run([partial(plans.rejoin, num_lanes)], depth=1)
-            await drive.run([plans.decode] * settings.num_warmup, depth=depth)
-            samples.append(await drive.run([plans.decode] * settings.num_steps, depth=depth))
-        alone, paired = samples
-        found.append(figures(f"decode {num_lanes}", num_lanes, alone=alone, paired=paired))
-        on_figures(found[-1])
-    return found
+            await loop.prefill(depth)
+        for num_lanes in settings.lane_counts:
+            for depth in (1, _MAX_IN_FLIGHT):
+                await loop.decode(num_lanes, depth)
+        on_round(number + 1)
+    return loop.found()
+
+
+class _Loop:
+    """Runs each kind of step, and keeps the samples by kind and by steps in flight."""
+
+    def __init__(self, group: Backend, settings: LoopSettings, clock_ns: Callable[[], int]) -> None:
+        self._settings = settings
+        self._plans = LoopPlans(
+            group.facts,
+            prompt_tokens=settings.prompt_tokens,
+            max_positions=settings.max_positions,
+        )
+        self._driver = Driver(group, clock_ns)
+        self._samples: dict[tuple[str, int], dict[int, list[StepSample]]] = {}
+
+    async def compute_prompts(self) -> None:
+        """Prefill every lane once: this warms up, and leaves the prompts in their blocks."""
+        for lane_id in range(max(self._settings.lane_counts)):
+            await self._driver.run([partial(self._plans.prefill, lane_id)], depth=1)
+
+    async def prefill(self, depth: int) -> None:
+        """Run the prompt of the first lane again and again; the first time does not count."""
+        writes = [partial(self._plans.prefill, 0)] * (1 + self._settings.num_prefills)
+        samples = await self._driver.run(writes, depth=depth)
+        self._keep("prefill", self._settings.prompt_tokens, depth, samples[1:])
+
+    async def decode(self, num_lanes: int, depth: int) -> None:
+        """Seat lanes behind their prompts and let them decode; the first steps do not count."""
+        await self._driver.run([partial(self._plans.rejoin, num_lanes)], depth=1)
+        num_steps = self._settings.num_warmup + self._settings.num_steps
+        samples = await self._driver.run([self._plans.decode] * num_steps, depth=depth)
+        counted = samples[self._settings.num_warmup :]
+        self._keep(f"decode {num_lanes}", num_lanes, depth, counted)
+
+    def found(self) -> list[Figures]:
+        """Put all rounds together."""
+        return [
+            figures(name, num_tokens, alone=samples[1], paired=samples[_MAX_IN_FLIGHT])
+            for (name, num_tokens), samples in self._samples.items()
+        ]
+
+    def _keep(self, name: str, num_tokens: int, depth: int, samples: list[StepSample]) -> None:
+        kinds = self._samples.setdefault((name, num_tokens), {})
+        kinds.setdefault(depth, []).extend(samples)
 
 
 class Driver:

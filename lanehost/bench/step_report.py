@@ -30,7 +30,9 @@ def report_lines(
     """Write the table, and what it means."""
     ranks = f"{facts.world_size} rank{'s' if facts.world_size > 1 else ''}"
     length = settings.prompt_tokens
-    steps = f"{settings.num_prefills} and {settings.num_steps} steps"
+    steps = (
+        f"{settings.num_rounds} rounds of {settings.num_prefills} and {settings.num_steps} steps"
+    )
     return [
         f"{model_name}, {facts.dtype} on {facts.device}, {ranks}, collective: {facts.collective}",
         f"prefill of {length} tokens in one step, decode behind {length} tokens a lane; {steps}",
@@ -50,11 +52,6 @@ def report_object(
         "figures": [asdict(one) for one in found],
         "definitions": DEFINITIONS,
     }
-
-
-def progress_line(one: Figures) -> str:
-    """Say how one kind of step went, while the others still run."""
-    return f"{one.name}: {one.paired.p50 / 1e6:.2f} ms a step, {one.tokens_per_s:.1f} tokens/s"
 
 
 def _row(one: Figures) -> list[str]:

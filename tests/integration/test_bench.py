@@ -43,7 +43,7 @@ def test_a_served_model_is_measured_in_every_scenario(tmp_path):
 
 
 def test_the_step_loop_of_the_real_model_is_measured(tmp_path):
-    small = ("--prompt-tokens", "48", "--steps", "4", "--prefills", "2", "--warmup", "1")
+    small = ("--prompt-tokens", "48", "--rounds", "2", "--steps", "3", "--prefills", "1")
     told = run_bench(tmp_path, "step", "--lanes", "1,4", *small)
     assert [one["name"] for one in told["figures"]] == ["prefill", "decode 1", "decode 4"]
     for one in told["figures"]:

@@ -150,6 +150,7 @@ def test_an_option_of_another_scenario_is_refused(scenario, option):
         ("step", "--lanes", "300"),
         ("step", "--lanes", "0,4"),
         ("step", "--tp", "3"),
+        ("step", "--warmup", "0"),
         ("step", "--model", "nothing.gguf"),
         ("quality", "--window", "7"),
         ("quality", "--text", "nothing.txt"),

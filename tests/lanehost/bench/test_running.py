@@ -12,7 +12,9 @@ from tests.support.bench_client import reply
 from tests.support.rank_facts import group_settings
 from tests.support.rank_process import CONTEXT_LENGTH, rank_command
 
-LOOP = LoopSettings(lane_counts=(1, 3), prompt_tokens=20, num_steps=3, num_prefills=2, num_warmup=1)
+LOOP = LoopSettings(
+    lane_counts=(1, 3), prompt_tokens=20, num_rounds=2, num_steps=3, num_prefills=2, num_warmup=1
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +35,7 @@ def step(behaviour="ok", *, loop=LOOP, tp=1):
 @pytest.mark.parametrize("tp", [1, 2])
 def test_the_step_loop_runs_on_ranks_of_its_own_and_tells_each_kind_of_step(tp):
     report, said = step(tp=tp)
-    assert [line.split(":")[0] for line in said] == ["prefill", "decode 1", "decode 3"]
+    assert said == ["1 of 2 rounds", "2 of 2 rounds"]
     told = json.loads(json.dumps(report.told))
     assert told["model"]["world_size"] == tp
     assert [one["name"] for one in told["figures"]] == ["prefill", "decode 1", "decode 3"]
@@ -44,7 +46,12 @@ def test_the_step_loop_runs_on_ranks_of_its_own_and_tells_each_kind_of_step(tp):
 @pytest.mark.ranks
 def test_a_loop_that_is_longer_than_the_context_is_refused_with_both_numbers():
     long = LoopSettings(
-        lane_counts=(1,), prompt_tokens=20, num_steps=5000, num_prefills=1, num_warmup=0
+        lane_counts=(1,),
+        prompt_tokens=20,
+        num_rounds=1,
+        num_steps=5000,
+        num_prefills=1,
+        num_warmup=0,
     )
     with pytest.raises(StartupFailed, match=f"take 5020 positions, the model has {CONTEXT_LENGTH}"):
         step(loop=long)

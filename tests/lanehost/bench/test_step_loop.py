@@ -11,7 +11,7 @@ from ranks.plan import StepResult
 from tests.support.fake_ranks import FakeRanks, fake_facts
 
 SETTINGS = LoopSettings(
-    lane_counts=(1, 3), prompt_tokens=10, num_steps=5, num_prefills=4, num_warmup=2
+    lane_counts=(1, 3), prompt_tokens=10, num_rounds=2, num_steps=5, num_prefills=4, num_warmup=2
 )
 COMPUTE_NS = 1_000
 
@@ -53,8 +53,8 @@ class TimedRanks(FakeRanks):
 
 async def measure(ranks, settings=SETTINGS):
     heard = []
-    found = await measure_steps(ranks, settings, clock_ns=ranks.clock_ns, on_figures=heard.append)
-    assert heard == found
+    found = await measure_steps(ranks, settings, clock_ns=ranks.clock_ns, on_round=heard.append)
+    assert heard == list(range(1, settings.num_rounds + 1))
     return found
 
 
@@ -69,8 +69,8 @@ async def test_prefill_and_every_number_of_lanes_has_its_figures():
 
 async def test_only_the_steps_that_count_are_counted():
     found = await measure(TimedRanks())
-    assert [one.alone.count for one in found] == [4, 5, 5]
-    assert [one.paired.count for one in found] == [4, 5, 5]
+    assert [one.alone.count for one in found] == [8, 10, 10]
+    assert [one.paired.count for one in found] == [8, 10, 10]
 
 
 async def test_a_lone_step_is_compute_and_master_and_wire():
@@ -85,7 +85,8 @@ async def test_with_two_in_flight_master_and_wire_are_hidden():
     found = await measure(ranks)
     assert ranks.most_in_flight == 2
     for one in found:
-        assert one.paired.p50 == COMPUTE_NS
+        # Not even the first step of a run, which had none before it, is among those that count.
+        assert one.paired.most == COMPUTE_NS
         assert (one.hidden_share, one.shown_ns) == (1.0, 0)
     assert found[2].tokens_per_s == pytest.approx(3 / 1e-6)
 

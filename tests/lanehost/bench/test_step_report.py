@@ -1,11 +1,11 @@
 import json
 
 from lanehost.bench.step_loop import LoopSettings, StepSample, figures
-from lanehost.bench.step_report import DEFINITIONS, progress_line, report_lines, report_object
+from lanehost.bench.step_report import DEFINITIONS, report_lines, report_object
 from tests.support.fake_ranks import fake_facts
 
 SETTINGS = LoopSettings(
-    lane_counts=(4,), prompt_tokens=64, num_steps=1, num_prefills=1, num_warmup=0
+    lane_counts=(4,), prompt_tokens=64, num_rounds=1, num_steps=1, num_prefills=1, num_warmup=0
 )
 ALONE = StepSample(wall_ns=12_500_000, compute_ns=10_000_000, master_ns=500_000)
 PAIRED = StepSample(wall_ns=10_500_000, compute_ns=10_000_000, master_ns=600_000)
@@ -40,7 +40,3 @@ def test_the_object_is_json_with_the_model_what_was_asked_and_the_figures():
     assert told["model"]["name"] == "tiny.gguf"
     assert told["bench"]["prompt_tokens"] == 64
     assert told["figures"][0]["compute"]["p50"] == 10_000_000
-
-
-def test_progress_says_a_step_and_its_rate():
-    assert progress_line(FOUND[0]) == "decode 4: 10.50 ms a step, 381.0 tokens/s"
