@@ -26,6 +26,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 _DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 _NO_KEY = digest_of("")
 _MAX_SHOWN_CHARACTERS = 40
+_MAX_SHOWN_BITS = 64
 
 
 def read_keys(path: Path) -> KeyRing:
@@ -55,7 +56,7 @@ def parse_keys(raw: bytes) -> KeyRing:
         raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
     try:
         value = tomllib.loads(raw.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, no TOML, a number without end
         raise ValueError(f"is not TOML: {error}") from error
     _refuse_unknown("", value, {"scopes"})
     tables = value.get("scopes", {})
@@ -108,7 +109,9 @@ def _parse_digests(field: str, value: Any) -> tuple[bytes, ...]:
 
 def _parse_weight(field: str, value: Any) -> int:
     if type(value) is not int or not 1 <= value <= MAX_WEIGHT:
-        shown = repr(value)[:_MAX_SHOWN_CHARACTERS]
+        # One that was written in hexadecimal can be too long for Python to write in decimals.
+        is_long = isinstance(value, int) and value.bit_length() > _MAX_SHOWN_BITS
+        shown = "too long a number" if is_long else repr(value)[:_MAX_SHOWN_CHARACTERS]
         raise ValueError(f"{field} is {shown}, allowed is 1 to {MAX_WEIGHT}")
     return value
 

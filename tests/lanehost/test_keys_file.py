@@ -71,6 +71,8 @@ WRONG = {
     table(more="weight = 1001"): "scopes.a.weight is 1001, allowed is 1 to 1000",
     table(more="weight = true"): "scopes.a.weight is True, allowed is 1 to 1000",
     table(more="weight = 1.5"): "scopes.a.weight is 1.5, allowed is 1 to 1000",
+    table(more=f"weight = 0x{'f' * 9999}"): "scopes.a.weight is too long a number, allowed is 1",
+    table(more=f"weight = {'9' * 9999}"): "is not TOML: Exceeds the limit",
     table() + table(): "is not TOML: .*",
     table() + table(name="b"): r"scopes.b.key_digests\[0\] is one that scopes.a has already",
     table(f'["{HEX}", "{HEX.upper()}"]'): r"scopes.a.key_digests\[1\] is one that scopes.a has",
