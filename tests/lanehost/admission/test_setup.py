@@ -3,7 +3,7 @@
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
 from lanehost.cache.prompt_cache import EntryKind
-from lanehost.lanes.lane import Lane
+from lanehost.lanes.lane import Lane, LaneEvent
 from tests.support.jobs import make_sequence
 from tests.support.rooms import join, keep, make_rooms
 
@@ -101,6 +101,16 @@ def test_a_prompt_waits_for_the_cut_that_another_lane_is_computing():
     assert second.block_ids[:2] == filling.block_ids[:2]
     assert lanes.num_free == 0
     assert [entry.kind for entry in cache._entries] == [EntryKind.MARK]
+
+
+def test_nobody_waits_for_a_lane_that_was_given_up():
+    line, *_ = rooms = make_rooms(num_blocks=16)
+    for tail in (1, 2):
+        join(line, make_sequence((*PROMPT, tail), max_tokens=2))
+    filling = take_job(*rooms)
+    assert take_job(*rooms) is Wait.PREFIX
+    filling.fire(LaneEvent.FINISHED)
+    assert take_job(*rooms).num_cached_tokens == 0
 
 
 def test_a_prompt_of_another_scope_waits_for_nobody():

@@ -8,15 +8,22 @@ from ranks.plan import LaneFault, StepResult
 from tests.support.jobs import make_job, make_ticket
 
 
-def seat(lanes, job):
-    ticket = make_ticket(job, Inbox())
+def seat(lanes, job, **values):
+    ticket = make_ticket(job, Inbox(), **values)
     lane = lanes.seat(ticket.sequence, (0,))
     ticket.seated_s = 1.0
     return lane, ticket
 
 
-def settle(lanes, tickets, drawn, failures=None):
-    result = StepResult(step_id=1, epoch=1, drawn=drawn, failures=failures or {}, digest=b"")
+def settle(lanes, tickets, drawn, failures=None, accepted=None):
+    result = StepResult(
+        step_id=1,
+        epoch=1,
+        drawn=drawn,
+        failures=failures or {},
+        accepted=accepted or {},
+        digest=b"",
+    )
     by_id = {ticket.job.job_id: ticket for ticket in tickets}
     return list(settle_step(lanes, by_id, result, now_s=2.0))
 
@@ -37,6 +44,23 @@ def test_the_last_token_is_an_ending():
     assert ending.job_id == "j"
     assert isinstance(ending.event, Finished)
     assert ending.event.reason is FinishReason.LENGTH
+
+
+def test_a_reply_that_ends_within_a_guess_takes_nothing_behind_its_end():
+    lanes = LaneTable(1, block_size=4)
+    _, ticket = seat(lanes, make_job(max_tokens=9), eos_token_ids=frozenset({6}))
+    (ending,) = settle(lanes, [ticket], {0: 8}, accepted={0: (5, 6, 7)})
+    assert (ending.event.reason, ending.event.matched) == (FinishReason.EOS, 6)
+    assert ticket.sequence.generated_ids == [5, 6]
+    assert ending.event.usage.completion_tokens == 2
+
+
+def test_what_was_right_of_a_guess_counts_before_a_fault():
+    lanes = LaneTable(1, block_size=4)
+    _, ticket = seat(lanes, make_job(max_tokens=9))
+    (ending,) = settle(lanes, [ticket], {}, {0: LaneFault.NAN}, accepted={0: (5, 6)})
+    assert isinstance(ending.event.error, ReplyCorrupt)
+    assert ticket.sequence.generated_ids == [5, 6]
 
 
 def test_a_token_for_a_draining_or_empty_lane_is_thrown_away():

@@ -32,6 +32,19 @@ def test_the_limit_rises_by_one_after_many_passes_at_it():
     assert limit.num_prompts == 3
 
 
+def test_a_pass_that_was_too_much_makes_those_before_it_count_no_more():
+    limit = PassLimit(MOST)
+    limit.note_failed(8)
+    for _ in range(31):
+        limit.note_run(4)
+    limit.note_failed(4)
+    for _ in range(31):
+        limit.note_run(2)
+    assert limit.num_prompts == 2
+    limit.note_run(2)
+    assert limit.num_prompts == 3
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 16))))
 def test_the_limit_keeps_its_bounds_and_never_rises_at_once(steps):
     limit = PassLimit(MOST)
