@@ -28,6 +28,7 @@ from lanehost.client_errors import (
     DeadlineExceeded,
     KeyRefused,
     ServerLoading,
+    ServerUnavailable,
     Unreachable,
 )
 from lanehost.client_stream import ReplyStream
@@ -370,8 +371,17 @@ def describe(error: ClientError, wanted: Wanted) -> str:
 def fail(error: ClientError, wanted: Wanted) -> NoReturn:
     """Say in one line what failed, and end the program."""
     click.echo(f"lanehost: {describe(error, wanted)}", err=True)
-    codes = {Unreachable: _EXIT_UNREACHABLE, ConnectionLost: _EXIT_LOST}
-    sys.exit(codes.get(type(error), _EXIT_FAILED))
+    sys.exit(_exit_code(error))
+
+
+def _exit_code(error: ClientError) -> int:
+    match error:
+        case Unreachable():
+            return _EXIT_UNREACHABLE
+        case ConnectionLost() | ServerUnavailable(has_begun=True):
+            return _EXIT_LOST
+        case _:
+            return _EXIT_FAILED
 
 
 def _is_open(address: str) -> bool:

@@ -99,12 +99,16 @@ class ServerBusy(ClientError):
 
 
 class ServerUnavailable(ClientError):
-    """The server loads, ends or lost its ranks: come back after `retry_after_s`."""
+    """The server loads, ends or lost its ranks: come back after `retry_after_s`.
+
+    `has_begun` says that a part of the reply had come: it is not the whole.
+    """
 
     def __init__(self, status: Status) -> None:
-        """Keep the time."""
+        """Keep the time, and whether anything had come."""
         super().__init__(status)
         self.retry_after_s = status.retry_after_s
+        self.has_begun = status.has_begun
 
 
 class ServerLoading(ServerUnavailable):

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lanehost.door.model_card import ModelCard
+from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import LoadPhase, LoadState
 from ranks.log_sink import LogSink
 
@@ -47,6 +48,7 @@ class StartupConsole:
             err: Gets the progress bar, if it is a terminal.
         """
         self._out = LogSink(out)
+        self._err = LogSink(err)
         console = Console(file=err)
         self._progress = Progress(
             TextColumn("lanehost"),
@@ -92,6 +94,11 @@ class StartupConsole:
             f'Try: {_command()} generate --address {addresses.grpc} --prompt "Hello"\n'
         )
         self._out.flush()
+
+    def lost(self, error: RankGroupLost) -> None:
+        """Say, as the last line, that the server ends because its ranks are gone."""
+        self._err.write(f"lanehost: the ranks were lost ({error}): start the server again\n")
+        self._err.flush()
 
 
 def _command() -> str:

@@ -115,7 +115,8 @@ class Master:
     async def _serve_to_exit_code(self) -> ExitCode:
         try:
             await self._serve()
-        except RankGroupLost:
+        except RankGroupLost as lost:
+            self._console.lost(lost)
             return ExitCode.RANK_GROUP_LOST
         except StartupFailed:
             raise

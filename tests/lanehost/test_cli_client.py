@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lanehost.cli import main
-from lanehost.errors import InvalidRequest, Starting
+from lanehost.errors import Draining, InvalidRequest, LanehostError, RankGroupLost, Starting
 from lanehost.job import (
     ChatMessage,
     ChatPrompt,
+    Failed,
     Prefilled,
     Priority,
     Role,
@@ -264,6 +265,26 @@ async def test_a_server_that_ends_during_the_reply_is_one_line_and_exits_4() -> 
             await served.server.stop(None)
             _, stderr = await process.communicate()
     assert (process.returncode, stderr) == (4, b"lanehost: the server ended during the reply\n")
+
+
+@pytest.mark.parametrize(
+    "error", [Draining("ending"), RankGroupLost("rank 0 is gone", epoch=1, rank=0)]
+)
+async def test_a_server_that_says_that_it_ends_during_the_reply_is_exit_4_too(
+    error: LanehostError,
+) -> None:
+    door = FakeDoor(events=(Tokens(token_ids=(1,), text="partial"), Failed(error=error)))
+    async with serve(door) as served:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "lanehost", "generate", "--prompt", "hi"),
+            *("--address", served.address),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(WAIT_S):
+            stdout, stderr = await process.communicate()
+    assert (process.returncode, stdout) == (4, b"partial\n")
+    assert stderr == f"lanehost: UNAVAILABLE: {error}\n".encode()
 
 
 @pytest.mark.parametrize("args", [["generate", "--prompt", "hi"], ["chat"]])

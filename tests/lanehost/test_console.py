@@ -3,6 +3,7 @@ import shlex
 import shutil
 
 from lanehost.console import Addresses, StartupConsole
+from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import LoadPhase, LoadState
 from tests.support.cards import make_card
 
@@ -63,3 +64,11 @@ def test_the_command_to_try_is_one_that_a_shell_finds(monkeypatch):
         console.ready(make_card(), Addresses(grpc="127.0.0.1:5", http=None))
         command = shlex.split(out.getvalue().split("Try: ")[1])[0]
         assert shutil.which(command) is not None
+
+
+def test_the_last_line_of_a_server_that_lost_its_ranks_says_what_to_do():
+    err = io.StringIO()
+    StartupConsole(out=io.StringIO(), err=err).lost(RankGroupLost("rank 1 ended", epoch=1, rank=1))
+    assert (
+        err.getvalue() == "lanehost: the ranks were lost (rank 1 ended): start the server again\n"
+    )
