@@ -8,14 +8,13 @@ import random
 
 import pytest
 
-from lanehost.engine.inbox import Cancel, CancelCause
 from lanehost.errors import Cancelled, DeadlinePassed, StepFailed
 from lanehost.job import Failed, Priority
 from ranks.plan import Draw
 from tests.support.failing_rank import failing_rank_command
-from tests.support.fake_engine import settle_loop
 from tests.support.jobs import ending, make_job, token_ids
 from tests.support.real_engine import engine_on_ranks, solo_replies
+from tests.support.schedules import run_client
 from tests.support.tiny_checkpoints import VOCAB_SIZE, write_repeating_checkpoint
 
 pytestmark = pytest.mark.ranks
@@ -51,20 +50,8 @@ def random_job(rng):
 async def run_schedule(rig, rng):
     """A few jobs at random times; some of their clients leave. What each was told."""
     jobs = [random_job(rng) for _ in range(rng.randint(1, 9))]
-
-    async def client(job):
-        await settle_loop(rng.randrange(40))
-        stream = rig.send(job)
-        leaves_after = rng.choice((None, None, rng.randrange(12)))
-        events = []
-        async with stream:
-            async for event in stream:
-                events.append(event)
-                if len(events) == leaves_after:
-                    rig.inbox.put(Cancel(job.job_id, rng.choice(list(CancelCause))))
-        return events
-
-    return list(zip(jobs, await asyncio.gather(*map(client, jobs)), strict=True))
+    replies = await asyncio.gather(*(run_client(rig, job, rng, within=40) for job in jobs))
+    return list(zip(jobs, replies, strict=True))
 
 
 async def run_schedules(checkpoint, *, tp, seeds):

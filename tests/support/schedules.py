@@ -85,21 +85,23 @@ async def run_schedule(seed: int, num_jobs: int) -> Ran:
     rig.ranks.fails = _hiccups(rng)
     jobs = [_random_job(rng) for _ in range(num_jobs)]
 
-    async def client(job: Job) -> list[Event]:
-        await settle_loop(rng.randrange(30))
-        stream = rig.send(job)
-        leaves_after = rng.choice((None, None, rng.randrange(12)))
-        events: list[Event] = []
-        async with stream:
-            async for event in stream:
-                events.append(event)
-                if len(events) == leaves_after:
-                    rig.inbox.put(Cancel(job.job_id, rng.choice(list(CancelCause))))
-        return events
-
     async with rig.running():
-        replies = await asyncio.gather(*(client(job) for job in jobs))
+        replies = await asyncio.gather(*(run_client(rig, job, rng, within=30) for job in jobs))
     return Ran(vocab_size=vocab_size, jobs=jobs, replies=replies, befell=befell.names)
+
+
+async def run_client(rig: EngineRig, job: Job, rng: random.Random, *, within: int) -> list[Event]:
+    """Send a job within so many turns of the loop, and leave or not; returns what it was told."""
+    await settle_loop(rng.randrange(within))
+    stream = rig.send(job)
+    leaves_after = rng.choice((None, None, rng.randrange(12)))
+    events: list[Event] = []
+    async with stream:
+        async for event in stream:
+            events.append(event)
+            if len(events) == leaves_after:
+                rig.inbox.put(Cancel(job.job_id, rng.choice(list(CancelCause))))
+    return events
 
 
 def _random_job(rng: random.Random) -> Job:
