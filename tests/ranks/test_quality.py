@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ranks.guard import EXIT_MASTER_GONE
 from ranks.models.registry import open_checkpoint
 from ranks.quality import Alone, check_windows, compare, load
 from tests.support.tiny_checkpoints import CONTEXT_LENGTH, VOCAB_SIZE, write_hf_checkpoint
@@ -132,5 +133,7 @@ def test_the_program_ends_when_whoever_started_it_lets_go_of_its_input(folder):
         process.stdin.flush()
         process.stdout.readline()
         process.stdin.close()
-        process.stdout.close()
-        assert process.wait(10) != 0
+        try:
+            assert process.wait(10) == EXIT_MASTER_GONE
+        finally:
+            process.kill()

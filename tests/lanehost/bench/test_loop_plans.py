@@ -9,11 +9,11 @@ PROMPT = 10
 POSITIONS = 24
 
 
-def rig(num_lanes=3):
+def rig(num_lanes=3, prompt_tokens=PROMPT):
     facts = fake_facts(
         num_lanes=num_lanes, num_blocks=num_lanes * 6, block_size=4, max_step_tokens=64
     )
-    return LoopPlans(facts, prompt_tokens=PROMPT, max_positions=POSITIONS), FakeRanks(facts)
+    return LoopPlans(facts, prompt_tokens=prompt_tokens, max_positions=POSITIONS), FakeRanks(facts)
 
 
 async def run(ranks, plan):
@@ -34,13 +34,14 @@ async def test_a_lane_that_joins_again_draws_what_it_drew_behind_its_whole_promp
     assert [await run(ranks, plans.decode()) for _ in range(3)] == said
 
 
-async def test_only_the_last_part_of_a_prompt_runs_anew():
-    plans, ranks = rig()
+@pytest.mark.parametrize(("prompt", "kept"), [(10, 8), (9, 8), (8, 4), (4, 0), (1, 0)])
+async def test_only_the_last_part_of_a_prompt_runs_anew_and_at_least_one_token(prompt, kept):
+    plans, ranks = rig(prompt_tokens=prompt)
     await run(ranks, plans.prefill(0))
     plan = plans.rejoin(1)
     await run(ranks, plan)
-    assert [len(chunk.token_ids) for chunk in plan.chunks] == [PROMPT - 8]
-    assert plan.joins[0].num_cached_tokens == 8
+    assert [len(chunk.token_ids) for chunk in plan.chunks] == [prompt - kept]
+    assert plan.joins[0].num_cached_tokens == kept
 
 
 @given(st.lists(st.sampled_from(["prefill 0", "prefill 2", "rejoin 1", "rejoin 3", "decode"])))
