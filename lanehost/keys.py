@@ -56,7 +56,7 @@ class KeyRing:
                 # All of them, also behind the one that was found.
                 if hmac.compare_digest(known, digest):
                     found = scope.name
-        if key is None or found is None:
+        if not key or found is None:
             raise Unauthenticated(_REFUSAL)
         return found
 

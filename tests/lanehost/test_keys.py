@@ -44,6 +44,12 @@ def test_no_key_and_a_wrong_one_are_refused_in_the_same_words() -> None:
     assert said == {"this server wants a key that it knows, as authorization: Bearer KEY"}
 
 
+@pytest.mark.parametrize("key", [None, ""])
+def test_nothing_is_no_key_whatever_digest_is_stored(key) -> None:
+    with pytest.raises(Unauthenticated):
+        ring_of({"": "a"}).scope_of(key)
+
+
 def test_a_key_is_stored_as_its_sha_256() -> None:
     assert digest_of("abc") == hashlib.sha256(b"abc").digest()
 

@@ -159,6 +159,22 @@ async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
     assert set(ended[:4]) == {job.job_id for job in urgent}
 
 
+async def test_one_in_the_background_gives_way_also_when_only_its_blocks_are_wanted():
+    journal = Journal()
+    rig = rig_with(journal, num_lanes=3, num_blocks=16, max_step_tokens=64)
+    quiet = make_job(LONG[:40], max_tokens=20, priority=BACKGROUND)
+    urgent = make_job(tuple(range(30)), max_tokens=2)
+    async with rig.running():
+        stream = rig.send(quiet)
+        await settle_loop(8)
+        assert rig.engine.lanes.num_free == 2
+        reply = await read_all(rig.send(urgent))
+        events = await read_all(stream)
+    assert [token_ids(reply), token_ids(events)] == [solo(urgent), solo(quiet)]
+    order = [note[:2] for note in journal.notes if note[0] != "seated"]
+    assert order == [("yielded", quiet.job_id), ("ended", urgent.job_id), ("ended", quiet.job_id)]
+
+
 async def test_a_flooding_scope_gives_lanes_back_to_one_that_has_fewer_than_its_share():
     journal = Journal()
     rig = rig_with(journal, num_lanes=4, max_step_tokens=16)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lanehost.recorder.check import check_trail
+from lanehost.recorder.check import TrailCheck, check_trail
 from lanehost.recorder.records import StepReturned, StepSubmitted, StepTurnedDown
 from lanehost.recorder.trail import Trail
-from ranks.plan import RefusalKind
-from tests.support.trails import fail_steps, notes_of, rewrite, run_recorded
+from ranks.plan import RefusalKind, StepPlan
+from tests.support.trails import fail_steps, header, notes_of, rewrite, run_recorded
 
 
 def checked(path):
@@ -34,6 +34,17 @@ async def test_a_trail_with_steps_that_failed_is_equal_and_they_are_left_out(
     assert replayed.difference is None
     assert replayed.num_left_out == len(failed) + len(skipped)
     assert replayed.num_steps == len([n for n in notes_of(tmp_path) if isinstance(n, StepReturned)])
+
+
+def test_nothing_can_have_run_behind_a_plan_that_did_not_fit():
+    check = TrailCheck(header())
+    step = StepSubmitted(at_ns=1, plan=StepPlan(step_id=1, epoch=1, decodes=(0,)))
+    behind = StepSubmitted(at_ns=2, plan=StepPlan(step_id=2, epoch=1))
+    refused = StepTurnedDown(at_ns=3, step_id=1, epoch=1, reason="lane 0 is free")
+    assert [check.take(note) for note in (step, behind, refused)] == [None] * 3
+    difference = check.take(call_it_run(replace(refused, step_id=2), behind.plan))
+    assert difference is not None
+    assert difference.what == "the step behind one that was refused"
 
 
 def call_it_run(note, plan):
