@@ -117,7 +117,7 @@ SEEN: tuple[Family[Sight], ...] = (
     ),
     _gauge(
         "lanehost_step_age_seconds",
-        "How long the oldest step in flight has been with the ranks; 0 when no request waits for one.",
+        "How long the oldest step in flight has been with the ranks; 0 when nobody waits for it.",
         lambda sight: sight.told.step_age_s,
     ),
     _gauge(
