@@ -17,8 +17,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count, islice
 from struct import pack
+from typing import NamedTuple
 
 from lanehost.cache.blocks import BlockPool
 
@@ -91,6 +93,14 @@ class CacheCounters:
     evicted: int = 0
 
 
+class _Turn(NamedTuple):
+    """When an entry is evicted: superseded ones first, then the least recently used."""
+
+    is_current: bool
+    last_used: int
+    entry: Entry
+
+
 @dataclass(slots=True)
 class _Index:
     """Chained key → the visible entries that cover the prefix it stands for."""
@@ -135,7 +145,9 @@ class PromptCache:
         """Begin empty; one that is not on keeps nothing."""
         self._blocks = blocks
         self._is_on = is_on
-        self._entries: list[Entry] = []
+        self._entries: dict[Entry, None] = {}
+        # Its last block → the visible entry: no two end in one block.
+        self._ending_in: dict[int, Entry] = {}
         self._dead: list[Entry] = []
         self._index = _Index()
         # Block → how many entries hold it, dead ones included.
@@ -251,15 +263,16 @@ class PromptCache:
             return True
         if not self._could_free(num_blocks - self._blocks.num_free):
             return False
+        turns = [self._turn(entry) for entry in self._entries if self._would_free(entry)]
+        heapify(turns)
         while self._blocks.num_free < num_blocks:
-            self._remove(self._victim())
-            self.counters.evicted += 1
+            self._evict_next(turns)
         return True
 
     def clear(self) -> None:
         """Forget every entry; borrowed ones are dead until reported."""
-        while self._entries:
-            self._remove(self._entries[0])
+        for entry in list(self._entries):
+            self._remove(entry)
 
     def forget(self, entry: Entry) -> None:
         """Remove one entry, for instance because its state turned out to be unusable."""
@@ -287,22 +300,34 @@ class PromptCache:
         )
         return sum(1 for _ in islice(evictable, num_blocks)) == num_blocks
 
-    def _victim(self) -> Entry:
-        """Choose who goes next.
-
-        Whoever holds a block holds those before it in the table that it came from. So an
-        entry whose last block has another holder frees none; and where room can be made,
-        there is one that frees some.
-        """
-        unborrowed = [entry for entry in self._entries if entry.num_borrowers == 0]
-        return min(
-            unborrowed,
-            key=lambda entry: (
-                self._blocks.num_holders(entry.block_ids[-1]) > 1,
-                not self._is_superseded(entry),
-                entry.last_used,
-            ),
+    def _evict_next(self, turns: list[_Turn]) -> None:
+        """Evict who is next, and give the entry that it had kept from being evicted its turn."""
+        entry = turns[0].entry
+        turn = self._turn(entry)
+        if turn > turns[0]:
+            # What had superseded it has gone since: it is worth more now.
+            heapreplace(turns, turn)
+            return
+        heappop(turns)
+        self._remove(entry)
+        self.counters.evicted += 1
+        still_held = (
+            block for block in reversed(entry.block_ids) if self._blocks.num_holders(block)
         )
+        behind = self._ending_in.get(next(still_held, -1))
+        if behind is not None and self._would_free(behind):
+            heappush(turns, self._turn(behind))
+
+    def _would_free(self, entry: Entry) -> bool:
+        """Say whether evicting it frees a block.
+
+        Whoever holds a block holds those before it in the table that it came from: so an
+        entry whose last block has another holder frees none.
+        """
+        return entry.num_borrowers == 0 and self._blocks.num_holders(entry.block_ids[-1]) == 1
+
+    def _turn(self, entry: Entry) -> _Turn:
+        return _Turn(not self._is_superseded(entry), entry.last_used, entry)
 
     def _is_superseded(self, entry: Entry) -> bool:
         """Say whether a longer entry covers all of a state."""
@@ -315,7 +340,8 @@ class PromptCache:
     def _add(self, entry: Entry) -> None:
         self._blocks.share(entry.block_ids)
         self._num_keeping.update(entry.block_ids)
-        self._entries.append(entry)
+        self._entries[entry] = None
+        self._ending_in[entry.block_ids[-1]] = entry
         self._index.add(entry)
         self._touch(entry)
         self.counters.kept += 1
@@ -327,7 +353,8 @@ class PromptCache:
         self.counters.refreshed += 1
 
     def _remove(self, entry: Entry) -> None:
-        self._entries.remove(entry)
+        del self._entries[entry]
+        del self._ending_in[entry.block_ids[-1]]
         self._index.remove(entry)
         entry.state = EntryState.DEAD
         if entry.num_borrowers:

@@ -122,7 +122,8 @@ class LineMachine(RuleBasedStateMachine):
         self.num_overtakes = 0 if is_background else self.num_overtakes + 1
         self.num_taken += 1
         self.seated.append(head)
-        assert head not in self.gave_way_to
+        # But who has been overtaken its most goes first all the same, and gives way no more.
+        assert head not in self.gave_way_to or head.is_promoted
         self.note_gone(head)
 
     @precondition(lambda self: self.all_waiting())

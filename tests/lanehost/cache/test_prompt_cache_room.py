@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lanehost.cache.prompt_cache import EntryKind, EntryState
+from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import EntryKind, EntryState, PromptCache
 from tests.support.prompt_caches import SIZE, begin, keep, make_cache, run, tokens
 
 NUM_BLOCKS = 12
@@ -197,7 +198,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @property
     def visible(self):
-        return self.cache._entries
+        return list(self.cache._entries)
 
     def entries(self):
         return [*self.visible, *self.cache._dead]
@@ -303,3 +304,23 @@ def _num_matching(ours, theirs):
 
 RoomMachine.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 TestRoom = RoomMachine.TestCase
+
+
+def test_a_thousand_evictions_look_at_each_entry_once_and_not_at_all_for_each():
+    """Looks are counted, not seconds: making room must not grow with its square."""
+    looks = []
+
+    class Counted(PromptCache):
+        def _turn(self, entry):
+            looks.append(entry)
+            return super()._turn(entry)
+
+    blocks = BlockPool(num_blocks=1000, block_size=4)
+    cache = Counted(blocks)
+    for number in range(1000):
+        block_ids = blocks.take(1)
+        cache.keep("", (number, 1, 2, 3), block_ids)
+        blocks.give_back(block_ids)
+    assert cache.make_room(1000)
+    assert (cache.num_entries, blocks.num_free) == (0, 1000)
+    assert len(looks) == 2 * 1000
