@@ -1,0 +1,10 @@
+#include "simd_avx2.h"
+// After the header that it is written against.
+#include "kernels_body.h"
+
+namespace lanehost {
+const KernelSet* avx2_kernels() {
+    static constexpr KernelSet kernels = make_kernels("avx2");
+    return &kernels;
+}
+}  // namespace lanehost

@@ -1,0 +1,378 @@
+// The kernels over sixteen values at once; each set includes this after its own simd header.
+//
+// Everything here has internal linkage, and no template of the standard library is used:
+// the linker would else take one set's copy of a function for all of them.
+#pragma once
+
+namespace {
+using lanehost::Activations;
+using lanehost::AttentionTask;
+using lanehost::kColumns;
+using lanehost::kEightBit;
+using lanehost::kFourBit;
+using lanehost::kGroup;
+using lanehost::kMaxQueries;
+using lanehost::kTileRows;
+using lanehost::Matrix;
+using lanehost::Write;
+
+LANE_INLINE float float_of_bits(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+// e^x, from e^-87 to e^88; what is not a number stays so.
+LANE_INLINE Floats exponential(Floats x) {
+    const Floats shift = broadcast(0x1.8p23f);
+    x = greater_of(broadcast(-87.0f), x);
+    x = lesser_of(broadcast(88.0f), x);
+    const Floats shifted = add(multiply(x, broadcast(1.44269504f)), shift);
+    const Floats whole = subtract(shifted, shift);
+    Floats rest = subtract(x, multiply(whole, broadcast(0.693359375f)));
+    rest = subtract(rest, multiply(whole, broadcast(-2.12194440e-4f)));
+    Floats sum = broadcast(1.9875691500e-4f);
+    sum = add(multiply(sum, rest), broadcast(1.3981999507e-3f));
+    sum = add(multiply(sum, rest), broadcast(8.3334519073e-3f));
+    sum = add(multiply(sum, rest), broadcast(4.1665795894e-2f));
+    sum = add(multiply(sum, rest), broadcast(1.6666665459e-1f));
+    sum = add(multiply(sum, rest), broadcast(0.5f));
+    sum = add(multiply(sum, multiply(rest, rest)), add(rest, broadcast(1.0f)));
+    return multiply(sum, power_of_two(shifted));
+}
+
+// ---- activations
+
+// A group that holds something not finite gets a scale that is not a number, so that what
+// is computed from it is not one either; one below 1e-30 counts as zeros.
+LANE_INLINE void quantize_group(const float* x, int8_t* values, float* scale, float* weighted,
+                                int32_t* sum) {
+    constexpr uint32_t kLeast = 0x0da24260, kInfinite = 0x7f800000, kNotANumber = 0x7fc00000;
+    const Floats left = load(x), right = load(x + 16);
+    const uint32_t greatest = greatest_magnitude(left, right);
+    int8_t rounded[kGroup];
+    if (greatest < kLeast || greatest >= kInfinite) {
+        std::memset(rounded, 0, kGroup);
+        *sum = 0;
+        *scale = greatest < kLeast ? 0.0f : float_of_bits(kNotANumber);
+    } else {
+        const Floats factor = broadcast(127.0f / float_of_bits(greatest));
+        *sum = store_rounded(rounded, multiply(left, factor));
+        *sum += store_rounded(rounded + 16, multiply(right, factor));
+        *scale = float_of_bits(greatest) / 127.0f;
+    }
+    *weighted = float(*sum) * *scale;
+    for (int quad = 0; quad < 8; quad++)
+        std::memcpy(values + quad * kTileRows * 4, rounded + quad * 4, 4);
+}
+
+void quantize(const float* x, const Activations& to, int row, int first, int last) {
+    const size_t tile = size_t(row / kTileRows) * to.groups;
+    const int in_tile = row % kTileRows;
+    for (int group = first; group < last; group++, x += kGroup) {
+        const size_t at = (tile + group) * kTileRows + in_tile;
+        quantize_group(x, to.values + (tile + group) * kTileRows * kGroup + in_tile * 4,
+                       to.scales + at, to.weighted_sums + at, to.sums + at);
+    }
+}
+
+// ---- products
+
+// `rows` rows of one tile times one block; x is offset to the first of the rows.
+template <int rows>
+LANE_INLINE void multiply_four_bit(const uint8_t* weight, const Activations& x, Floats* total) {
+    for (int row = 0; row < rows; row++) total[row] = zero();
+    const int8_t* values = x.values;
+    const float* scales = x.scales;
+    const float* weighted_sums = x.weighted_sums;
+    for (int group = 0; group < x.groups; group++) {
+        Ints sums[rows];
+        dot_four_bit<rows>(weight, values, sums);
+        const Floats scale = from_half((const Half*)(weight + 256));
+        const Floats minimum = from_half((const Half*)(weight + 288));
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            const Floats part = multiply(multiply(to_floats(sums[row]), scale), broadcast(scales[row]));
+            total[row] = add(total[row], part);
+            total[row] = add(total[row], multiply(minimum, broadcast(weighted_sums[row])));
+        }
+        weight += 320;
+        values += kTileRows * kGroup;
+        scales += kTileRows;
+        weighted_sums += kTileRows;
+    }
+}
+
+template <int rows>
+LANE_INLINE void multiply_eight_bit(const uint8_t* weight, const Activations& x, Floats* total) {
+    for (int row = 0; row < rows; row++) total[row] = zero();
+    const Half* weight_scales = (const Half*)weight;
+    weight += (size_t(x.groups) * 32 + 63) / 64 * 64;
+    const int8_t* values = x.values;
+    const float* scales = x.scales;
+    const int32_t* x_sums = x.sums;
+    for (int group = 0; group < x.groups; group++) {
+        Ints sums[rows];
+        dot_eight_bit<rows>(weight, values, x_sums, sums);
+        const Floats scale = from_half(weight_scales);
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            const Floats part = multiply(multiply(to_floats(sums[row]), scale), broadcast(scales[row]));
+            total[row] = add(total[row], part);
+        }
+        weight_scales += kColumns;
+        weight += kGroup * kColumns;
+        values += kTileRows * kGroup;
+        scales += kTileRows;
+        x_sums += kTileRows;
+    }
+}
+
+template <int rows, int kind>
+__attribute__((noinline)) void multiply_rows(const uint8_t* weight, const Activations& x, float* y,
+                                             int64_t stride, Write write) {
+    Floats total[rows];
+    if constexpr (kind == kFourBit)
+        multiply_four_bit<rows>(weight, x, total);
+    else
+        multiply_eight_bit<rows>(weight, x, total);
+    for (int row = 0; row < rows; row++, y += stride)
+        store(y, write == Write::kAdd ? add(load(y), total[row]) : total[row]);
+}
+
+template <int kind>
+void multiply_some(int rows, const uint8_t* weight, const Activations& x, float* y, int64_t stride,
+                   Write write) {
+    switch (rows) {
+        case 1: return multiply_rows<1, kind>(weight, x, y, stride, write);
+        case 2: return multiply_rows<2, kind>(weight, x, y, stride, write);
+        case 3: return multiply_rows<3, kind>(weight, x, y, stride, write);
+        case 4: return multiply_rows<4, kind>(weight, x, y, stride, write);
+    }
+    if constexpr (kRowBlock > 4) {
+        switch (rows) {
+            case 5: return multiply_rows<5, kind>(weight, x, y, stride, write);
+            case 6: return multiply_rows<6, kind>(weight, x, y, stride, write);
+            case 7: return multiply_rows<7, kind>(weight, x, y, stride, write);
+            case 8: return multiply_rows<8, kind>(weight, x, y, stride, write);
+        }
+    }
+}
+
+template <int kind>
+void multiply_blocks(const Matrix& weight, int first, int last, const Activations& x, int rows,
+                     float* y, int64_t stride, Write write) {
+    const size_t bytes = lanehost::block_bytes(weight);
+    for (int block = first; block < last; block++) {
+        const uint8_t* part = weight.data + block * bytes;
+        for (int row = 0; row < rows; row += kRowBlock) {
+            const size_t tile = size_t(row / kTileRows) * x.groups;
+            const size_t at = tile * kTileRows + row % kTileRows;
+            const Activations from{x.values + tile * kTileRows * kGroup + row % kTileRows * 4,
+                                   x.scales + at, x.weighted_sums + at, x.sums + at, x.groups};
+            const int left = rows - row;
+            multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from,
+                                y + row * stride + block * kColumns, stride, write);
+        }
+    }
+}
+
+void product(const Matrix& weight, int first, int last, const Activations& x, int rows, float* y,
+             int64_t stride, Write write) {
+    if (weight.kind == kFourBit)
+        multiply_blocks<kFourBit>(weight, first, last, x, rows, y, stride, write);
+    else
+        multiply_blocks<kEightBit>(weight, first, last, x, rows, y, stride, write);
+}
+
+// ---- one row at a time
+
+void norm(const float* x, const float* weight, int width, float eps, float* y) {
+    Floats squares = zero();
+    for (int i = 0; i < width; i += 16) {
+        const Floats part = load(x + i);
+        squares = add(squares, multiply(part, part));
+    }
+    const float mean = sum_of(squares) / float(width);
+    const Floats factor = broadcast(1.0f / __builtin_sqrtf(mean + eps));
+    for (int i = 0; i < width; i += 16)
+        store(y + i, multiply(multiply(load(x + i), factor), load(weight + i)));
+}
+
+// In scalars where half a head is no multiple of 16: the order within a value is the same.
+void rotate(float* head, const float* cos, const float* sin, int head_dim, float scale) {
+    const int half = head_dim / 2;
+    int i = 0;
+    for (; i + 16 <= half; i += 16) {
+        const Floats first = load(head + i), second = load(head + half + i);
+        const Floats c = load(cos + i), s = load(sin + i), by = broadcast(scale);
+        store(head + i, multiply(subtract(multiply(first, c), multiply(second, s)), by));
+        store(head + half + i, multiply(add(multiply(second, c), multiply(first, s)), by));
+    }
+    for (; i < half; i++) {
+        const float first = head[i], second = head[half + i];
+        head[i] = (first * cos[i] - second * sin[i]) * scale;
+        head[half + i] = (second * cos[i] + first * sin[i]) * scale;
+    }
+}
+
+void gate(const float* gate, const float* up, int count, float* y) {
+    for (int i = 0; i < count; i += 16) {
+        const Floats x = load(gate + i);
+        const Floats below = add(broadcast(1.0f), exponential(negate(x)));
+        store(y + i, multiply(divide(x, below), load(up + i)));
+    }
+}
+
+void add_to(float* x, const float* y, int count) {
+    for (int i = 0; i < count; i += 16) store(x + i, add(load(x + i), load(y + i)));
+}
+
+void to_half(const float* x, int count, Half* y) {
+    for (int i = 0; i < count; i += 16) store_half(y + i, load(x + i));
+}
+
+// ---- attention
+
+// Keys of 16 positions from `position` on: where they lie, and how far apart head values are.
+struct KeyTile {
+    const Half* keys;
+    int64_t stride;
+};
+
+LANE_INLINE KeyTile find_keys(const AttentionTask& task, int position, int last, Half* gathered) {
+    const int size = task.block_size;
+    const int64_t block_values = int64_t(size) * task.head_dim;
+    if (size % 16 == 0)
+        return {task.keys + task.table[position / size] * block_values + position % size, size};
+    // Small blocks divide 16. What lies past `last` is never looked at.
+    for (int at = position; at < position + 16 && at < last; at++) {
+        const Half* from = task.keys + task.table[at / size] * block_values + at % size;
+        for (int i = 0; i < task.head_dim; i++) gathered[i * 16 + at - position] = from[i * size];
+    }
+    return {gathered, 16};
+}
+
+template <int queries>
+LANE_INLINE void score(const AttentionTask& task, const float* const* query, float* scores,
+                       int first, int last, Half* gathered) {
+    for (int position = first / 16 * 16; position < last; position += 16) {
+        const KeyTile tile = find_keys(task, position, last, gathered);
+        Floats sums[queries];
+        for (int row = 0; row < queries; row++) sums[row] = zero();
+        const Half* keys = tile.keys;
+        for (int i = 0; i < task.head_dim; i++, keys += tile.stride) {
+            const Floats key = from_half(keys);
+#pragma GCC unroll 8
+            for (int row = 0; row < queries; row++)
+                sums[row] = add(sums[row], multiply(broadcast(query[row][i]), key));
+        }
+        for (int row = 0; row < queries; row++) store(scores + row * task.stride + position, sums[row]);
+    }
+}
+
+// Turn scores of positions [start, stop) into shares that are not divided yet; gives their sum.
+LANE_INLINE float share_out(float* scores, int start, int stop) {
+    const Floats least = broadcast(-__builtin_inff());
+    Floats greatest = least;
+    const int begin = start / 16 * 16;
+    for (int at = begin; at < stop; at += 16)
+        greatest = greater_of(greatest, choose(start - at, stop - at, load(scores + at), least));
+    const Floats top = broadcast(greatest_of(greatest));
+    Floats sum = zero();
+    for (int at = begin; at < stop; at += 16) {
+        const Floats share = choose(start - at, stop - at,
+                                    exponential(subtract(load(scores + at), top)), zero());
+        sum = add(sum, share);
+        store(scores + at, share);
+    }
+    return sum_of(sum);
+}
+
+// Add the values of positions [first, last), weighed, to `vectors` vectors of each query.
+template <int queries, int vectors>
+LANE_INLINE void weigh(const AttentionTask& task, const float* scores, int first, int last,
+                       int offset, Floats (*sums)[vectors]) {
+    const int size = task.block_size;
+    for (int at = first; at < last;) {
+        const int in_block = at % size;
+        const int count = size - in_block < last - at ? size - in_block : last - at;
+        const Half* values = task.values + offset +
+                             (task.table[at / size] * size + in_block) * int64_t(task.head_dim);
+        for (int i = 0; i < count; i++, at++, values += task.head_dim) {
+            Floats value[vectors];
+            for (int v = 0; v < vectors; v++) value[v] = from_half(values + v * 16);
+#pragma GCC unroll 8
+            for (int row = 0; row < queries; row++) {
+                const Floats share = broadcast(scores[row * task.stride + at]);
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    sums[row][v] = add(sums[row][v], multiply(share, value[v]));
+            }
+        }
+    }
+}
+
+// Positions that all queries see are weighed together; each query's others alone, in order.
+template <int queries, int vectors>
+LANE_INLINE void weigh_all(const AttentionTask& task, int query, const float* factors, int offset) {
+    const int32_t *starts = task.starts + query, *stops = task.stops + query;
+    int first = starts[0], last = stops[0];
+    for (int row = 1; row < queries; row++) {
+        first = starts[row] > first ? starts[row] : first;
+        last = stops[row] < last ? stops[row] : last;
+    }
+    last = last < first ? first : last;
+    Floats sums[queries][vectors];
+    for (int row = 0; row < queries; row++) {
+        for (int v = 0; v < vectors; v++) sums[row][v] = zero();
+        const int stop = stops[row] < first ? stops[row] : first;
+        weigh<1, vectors>(task, task.scores + row * task.stride, starts[row], stop, offset, sums + row);
+    }
+    weigh<queries, vectors>(task, task.scores, first, last, offset, sums);
+    for (int row = 0; row < queries; row++) {
+        weigh<1, vectors>(task, task.scores + row * task.stride, last, stops[row], offset, sums + row);
+        for (int v = 0; v < vectors; v++)
+            store(task.results[query + row] + offset + v * 16,
+                  multiply(sums[row][v], broadcast(factors[row])));
+    }
+}
+
+template <int queries>
+__attribute__((noinline)) void attend_some(const AttentionTask& task, int query, Half* gathered) {
+    int first = task.starts[query], last = task.stops[query];
+    for (int row = 1; row < queries; row++) {
+        first = task.starts[query + row] < first ? task.starts[query + row] : first;
+        last = task.stops[query + row] > last ? task.stops[query + row] : last;
+    }
+    score<queries>(task, task.queries + query, task.scores, first, last, gathered);
+    float factors[queries];
+    for (int row = 0; row < queries; row++)
+        factors[row] = 1.0f / share_out(task.scores + row * task.stride, task.starts[query + row],
+                                        task.stops[query + row]);
+    int offset = 0;
+    for (; offset + kVectors * 16 <= task.head_dim; offset += kVectors * 16)
+        weigh_all<queries, kVectors>(task, query, factors, offset);
+    for (; offset < task.head_dim; offset += 16) weigh_all<queries, 1>(task, query, factors, offset);
+}
+
+void attend(const AttentionTask& task) {
+    alignas(64) Half gathered[16 * 4096];  // the widest head (model_config.MAX_HEAD_DIM)
+    static_assert(kQueryBlock <= 6 && kQueryBlock <= kMaxQueries, "the cases below");
+    for (int query = 0; query < task.num_queries; query += kQueryBlock) {
+        const int left = task.num_queries - query;
+        switch (left < kQueryBlock ? left : kQueryBlock) {
+            case 1: attend_some<1>(task, query, gathered); break;
+            case 2: attend_some<2>(task, query, gathered); break;
+            case 3: attend_some<3>(task, query, gathered); break;
+            case 4: attend_some<4>(task, query, gathered); break;
+            case 5: attend_some<5>(task, query, gathered); break;
+            case 6: attend_some<6>(task, query, gathered); break;
+        }
+    }
+}
+
+constexpr lanehost::KernelSet make_kernels(const char* name) {
+    return {name, quantize, product, norm, rotate, gate, add_to, to_half, attend};
+}
+}  // namespace
