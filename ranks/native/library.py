@@ -186,12 +186,10 @@ class NativeEngine:
         )
         return share
 
-    def mlp_half(self, step: StepRows, layer: int, x: Floats) -> Floats:
+    def mlp_half(self, layer: int, x: Floats) -> Floats:
         """This rank's share of the MLP's sum over shards: [rows, hidden]."""
         share = np.empty_like(x)
-        self._functions.lanehost_mlp_half(
-            self._model, _step_struct(step), layer, address(x), address(share)
-        )
+        self._functions.lanehost_mlp_half(self._model, layer, address(x), len(x), address(share))
         return share
 
     def add_total(self, total: Floats, bias: Floats | None, x: Floats) -> None:

@@ -86,7 +86,7 @@ class Engine(Protocol):
         """This rank's share of the attention's sum over shards: [rows, hidden]."""
         ...
 
-    def mlp_half(self, step: StepRows, layer: int, x: Floats) -> Floats:
+    def mlp_half(self, layer: int, x: Floats) -> Floats:
         """This rank's share of the MLP's sum over shards: [rows, hidden]."""
         ...
 

@@ -68,9 +68,8 @@ EXPORTED void lanehost_attention_half(Model* model, const Step* step, int layer,
                                       float* share) {
     model->attention_half(*step, layer, x, share);
 }
-EXPORTED void lanehost_mlp_half(Model* model, const Step* step, int layer, const float* x,
-                                float* share) {
-    model->mlp_half(*step, layer, x, share);
+EXPORTED void lanehost_mlp_half(Model* model, int layer, const float* x, int rows, float* share) {
+    model->mlp_half(layer, x, rows, share);
 }
 EXPORTED void lanehost_add_total(Model* model, const float* total, const float* bias, int rows,
                                  float* x) {

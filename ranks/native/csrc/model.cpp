@@ -63,18 +63,22 @@ Model::Model(const Shape& shape, const Layer* layers, int num_layers, const Kern
 }
 
 // All memory of a step, before its team starts.
-void Model::reserve(const Step& step) {
-    const size_t rows = size_t(step.rows);
-    input_.reserve(step.rows, shape_.hidden);
+void Model::reserve(int num_rows) {
+    const size_t rows = size_t(num_rows);
+    input_.reserve(num_rows, shape_.hidden);
     for (int shard = 0; shard < shape_.num_shards; shard++) {
-        heads_[shard].reserve(step.rows, shape_.head_parts[shard] * shape_.head_dim);
-        columns_[shard].reserve(step.rows, shape_.mlp_parts[shard]);
+        heads_[shard].reserve(num_rows, shape_.head_parts[shard] * shape_.head_dim);
+        columns_[shard].reserve(num_rows, shape_.mlp_parts[shard]);
     }
     qkv_.reserve(rows * qkv_width_ * 4);
     shares_.reserve(rows * shape_.hidden * 4);
     attended_.reserve(rows * attended_width_ * 4);
     normed_.reserve(size_t(team_.size()) * shape_.hidden * 4);
     gates_.reserve(size_t(team_.size()) * rows * 2 * kUnit * 4);
+}
+
+// Who attends to what, and room for the scores.
+void Model::plan_looks(const Step& step) {
     int longest = 0;
     looks_.clear();
     for (int lane = 0; lane < step.num_lanes; lane++) {
@@ -97,7 +101,8 @@ void Model::on_team(Work work) {
 }
 
 void Model::run(const Step& step, float* x) {
-    reserve(step);
+    reserve(step.rows);
+    plan_looks(step);
     next_look_ = 0;
     on_team([&](int member) {
         for (int number = 0; number < int(layers_.size()); number++) {
@@ -110,14 +115,15 @@ void Model::run(const Step& step, float* x) {
 }
 
 void Model::attention_half(const Step& step, int layer, const float* x, float* share) {
-    reserve(step);
+    reserve(step.rows);
+    plan_looks(step);
     next_look_ = 0;
     on_team([&](int member) { attention(step, layer, x, {nullptr, share}, member); });
 }
 
-void Model::mlp_half(const Step& step, int layer, const float* x, float* share) {
-    reserve(step);
-    on_team([&](int member) { mlp(layer, x, step.rows, {nullptr, share}, member); });
+void Model::mlp_half(int layer, const float* x, int rows, float* share) {
+    reserve(rows);
+    on_team([&](int member) { mlp(layer, x, rows, {nullptr, share}, member); });
 }
 
 void Model::attention(const Step& step, int number, const float* x, Target to, int member) {

@@ -79,7 +79,7 @@ class Model {
     void run(const Step& step, float* x);
     // One half of a layer; writes this rank's share of the sum over shards.
     void attention_half(const Step& step, int layer, const float* x, float* share);
-    void mlp_half(const Step& step, int layer, const float* x, float* share);
+    void mlp_half(int layer, const float* x, int rows, float* share);
     // The other end of a half: x + (total + bias).
     void add_total(const float* total, const float* bias, int rows, float* x);
     // y = weight times norm(x).
@@ -107,7 +107,8 @@ class Model {
         float* share;
     };
 
-    void reserve(const Step& step);
+    void reserve(int rows);
+    void plan_looks(const Step& step);
     void attention(const Step& step, int number, const float* x, Target to, int member);
     void mlp(int number, const float* x, int rows, Target to, int member);
     void quantize_norm(const float* x, const float* weight, int rows, int member);
