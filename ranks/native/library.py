@@ -257,6 +257,8 @@ def _layer_struct(layer: LayerParts) -> _LayerStruct:
 
 def _step_struct(step: StepRows) -> Any:  # what byref gives has no public name
     pool = step.pool
+    # The library writes where the tables point.
+    assert 0 <= step.tables.min() <= step.tables.max() < pool.shape[3]
     layer, part, head = (stride // pool.itemsize for stride in pool.strides[:3])
     return ctypes.byref(
         _StepStruct(

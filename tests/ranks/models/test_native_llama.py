@@ -61,8 +61,7 @@ def world_of(model, block_size=16):
 
 def run_alone(world, token_ids, chunk=None):
     """The logits of the last position, computed in chunks."""
-    table = scattered_table(0, 1, 128 * 16 // world.block_size // 4)
-    lane = Lane(0, token_ids, table[-(-len(token_ids) // world.block_size) :: -1])
+    lane = Lane(0, token_ids, scattered_table(0, 2, 128))
     logits = None
     while lane.num_computed < len(token_ids):
         logits = world.step([lane.rows(chunk)])
