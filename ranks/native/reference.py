@@ -21,7 +21,9 @@ _LEAST = np.uint32(0x0DA24260).view(np.float32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedRows:
-    """Rows of int8 [rows, inputs], with scales and weighted sums [rows, groups]."""
+    """Rows of int8 [rows, inputs], with scales [rows, halves of groups] and the sums of what
+    the values of each group stand for [rows, groups].
+    """
 
     values: npt.NDArray[np.int8]
     scales: Floats
@@ -29,8 +31,8 @@ class QuantizedRows:
 
 
 def quantize(x: Floats) -> QuantizedRows:
-    """Quantize [rows, inputs], each group of 32 by its own greatest magnitude."""
-    grouped = x.reshape(x.shape[0], -1, GROUP)
+    """Quantize [rows, inputs], each half of a group by its own greatest magnitude."""
+    grouped = x.reshape(x.shape[0], -1, GROUP // 2)
     with np.errstate(all="ignore"):
         greatest = np.abs(grouped).max(axis=2)  # not a number where one of them is not
         is_finite = np.isfinite(greatest)
@@ -41,7 +43,8 @@ def quantize(x: Floats) -> QuantizedRows:
         scales = np.where(is_used, greatest / np.float32(127), np.float32(0))
         scales = np.where(is_finite, scales, np.float32(np.nan)).astype(np.float32)
         sums = values.sum(axis=2, dtype=np.int32).astype(np.float32)
-        weighted_sums = sums * scales
+        weighted = (sums * scales).reshape(x.shape[0], -1, 2)
+        weighted_sums = weighted[:, :, 0] + weighted[:, :, 1]
     return QuantizedRows(values=values.reshape(x.shape), scales=scales, weighted_sums=weighted_sums)
 
 
@@ -51,21 +54,25 @@ class ReferenceMatrix:
     def __init__(self, matrix: PackedMatrix) -> None:
         groups: Groups = unpack(matrix)
         num_groups = matrix.inputs // GROUP
-        # [groups, 32, outputs]: the sums of a group stay far below 2^24, so they are exact.
-        shaped = groups.quants.reshape(matrix.outputs, num_groups, GROUP)
+        # [halves, 16, outputs]: the sums of a half stay far below 2^24, so they are exact.
+        shaped = groups.quants.reshape(matrix.outputs, num_groups * 2, GROUP // 2)
         self._quants = np.ascontiguousarray(shaped.transpose(1, 2, 0))
         self._scales = groups.scales.T.astype(np.float32)
         self._minimums = None if groups.minimums is None else groups.minimums.T.astype(np.float32)
 
     def product(self, x: QuantizedRows) -> Floats:
         """[rows, inputs] → [rows, outputs]."""
-        rows, num_groups = x.scales.shape
-        values = x.values.reshape(rows, num_groups, GROUP).astype(np.float32)
+        rows, num_halves = x.scales.shape
+        values = x.values.reshape(rows, num_halves, -1).astype(np.float32)
         total = np.zeros((rows, self._quants.shape[2]), dtype=np.float32)
+
+        def half(number: int) -> Floats:
+            sums: Floats = values[:, number] @ self._quants[number].astype(np.float32)
+            return sums * x.scales[:, number, None]
+
         with np.errstate(all="ignore"):
-            for group in range(num_groups):
-                sums = values[:, group] @ self._quants[group].astype(np.float32)
-                total += sums * self._scales[group] * x.scales[:, group, None]
+            for group in range(num_halves // 2):
+                total += (half(2 * group) + half(2 * group + 1)) * self._scales[group]
                 if self._minimums is not None:
                     total += self._minimums[group] * x.weighted_sums[:, group, None]
         return total

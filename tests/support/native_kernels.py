@@ -70,12 +70,12 @@ class TiledRows:
     def struct(self) -> _Activations:
         return _Activations(
             *map(address, (self.values, self.scales, self.weighted_sums, self.sums)),
-            self.scales.shape[1],
+            self.weighted_sums.shape[1],
         )
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values [rows, inputs], scales and weighted sums [rows, groups]."""
-        values = self.values.transpose(0, 2, 1, 3).reshape(-1, self.scales.shape[1] * GROUP)
+        """Values [rows, inputs], scales [rows, halves], weighted sums [rows, groups]."""
+        values = self.values.transpose(0, 2, 1, 3).reshape(-1, self.weighted_sums.shape[1] * GROUP)
         by_row = [x.transpose(0, 2, 1).reshape(values.shape[0], -1) for x in self._floats()]
         return values[: self.num_rows], by_row[0][: self.num_rows], by_row[1][: self.num_rows]
 
@@ -95,9 +95,9 @@ class Kernels:
         tiles, groups = -(-len(x) // TILE_ROWS), x.shape[1] // GROUP
         tiled = TiledRows(
             values=np.zeros((tiles, groups * 8, TILE_ROWS, 4), np.int8),
-            scales=np.zeros((tiles, groups, TILE_ROWS), np.float32),
+            scales=np.zeros((tiles, groups * 2, TILE_ROWS), np.float32),
             weighted_sums=np.zeros((tiles, groups, TILE_ROWS), np.float32),
-            sums=np.zeros((tiles, groups, TILE_ROWS), np.int32),
+            sums=np.zeros((tiles, groups * 2, TILE_ROWS), np.int32),
             num_rows=len(x),
         )
         struct = tiled.struct()

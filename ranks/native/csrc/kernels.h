@@ -11,18 +11,19 @@ namespace lanehost {
 
 using Half = uint16_t;  // IEEE 754 binary16
 
-constexpr int kGroup = 32;    // values of a row that share a scale
+constexpr int kGroup = 32;    // inputs whose weights share a scale
+constexpr int kHalfGroup = 16;  // activations that share a scale
 constexpr int kColumns = 16;  // outputs of a block of a matrix
 constexpr int kTileRows = 8;  // rows whose activations lie together
 
-// Rows of int8 activations, eight rows to a tile, a scale for each group of each row.
-// Value k of row r of a tile lies at (k / 4) * 32 + r * 4 + k % 4; what belongs to group g
-// of row r lies at g * 8 + r.
+// Rows of int8 activations, eight rows to a tile, a scale for each half of a group.
+// Value k of row r of a tile lies at (k / 4) * 32 + r * 4 + k % 4; what belongs to group g,
+// or to half h, of row r lies at g * 8 + r, or at h * 8 + r.
 struct Activations {
     int8_t* values;
-    float* scales;
-    float* weighted_sums;  // scale times the sum of the group's values
-    int32_t* sums;         // that sum itself
+    float* scales;         // of halves
+    float* weighted_sums;  // of groups: the sum of what their values stand for
+    int32_t* sums;         // of the values of halves
     int32_t groups;
 };
 

@@ -11,6 +11,7 @@ using lanehost::kColumns;
 using lanehost::kEightBit;
 using lanehost::kFourBit;
 using lanehost::kGroup;
+using lanehost::kHalfGroup;
 using lanehost::kMaxQueries;
 using lanehost::kTileRows;
 using lanehost::Matrix;
@@ -43,26 +44,22 @@ LANE_INLINE Floats exponential(Floats x) {
 
 // ---- activations
 
-// A group that holds something not finite gets a scale that is not a number, so that what
+// A half that holds something not finite gets a scale that is not a number, so that what
 // is computed from it is not one either; one below 1e-30 counts as zeros.
-LANE_INLINE void quantize_group(const float* x, int8_t* values, float* scale, float* weighted,
-                                int32_t* sum) {
+LANE_INLINE void quantize_half(const float* x, int8_t* values, float* scale, int32_t* sum) {
     constexpr uint32_t kLeast = 0x0da24260, kInfinite = 0x7f800000, kNotANumber = 0x7fc00000;
-    const Floats left = load(x), right = load(x + 16);
-    const uint32_t greatest = greatest_magnitude(left, right);
-    int8_t rounded[kGroup];
+    const Floats part = load(x);
+    const uint32_t greatest = greatest_magnitude(part);
+    int8_t rounded[kHalfGroup];
     if (greatest < kLeast || greatest >= kInfinite) {
-        std::memset(rounded, 0, kGroup);
+        std::memset(rounded, 0, kHalfGroup);
         *sum = 0;
         *scale = greatest < kLeast ? 0.0f : float_of_bits(kNotANumber);
     } else {
-        const Floats factor = broadcast(127.0f / float_of_bits(greatest));
-        *sum = store_rounded(rounded, multiply(left, factor));
-        *sum += store_rounded(rounded + 16, multiply(right, factor));
+        *sum = store_rounded(rounded, multiply(part, broadcast(127.0f / float_of_bits(greatest))));
         *scale = float_of_bits(greatest) / 127.0f;
     }
-    *weighted = float(*sum) * *scale;
-    for (int quad = 0; quad < 8; quad++)
+    for (int quad = 0; quad < 4; quad++)
         std::memcpy(values + quad * kTileRows * 4, rounded + quad * 4, 4);
 }
 
@@ -71,60 +68,74 @@ void quantize(const float* x, const Activations& to, int row, int first, int las
     const int in_tile = row % kTileRows;
     for (int group = first; group < last; group++, x += kGroup) {
         const size_t at = (tile + group) * kTileRows + in_tile;
-        quantize_group(x, to.values + (tile + group) * kTileRows * kGroup + in_tile * 4,
-                       to.scales + at, to.weighted_sums + at, to.sums + at);
+        const size_t half = (tile + group) * 2 * kTileRows + in_tile;
+        int8_t* values = to.values + (tile + group) * kTileRows * kGroup + in_tile * 4;
+        float* scales = to.scales + half;
+        int32_t* sums = to.sums + half;
+        quantize_half(x, values, scales, sums);
+        quantize_half(x + kHalfGroup, values + kTileRows * kHalfGroup, scales + kTileRows,
+                      sums + kTileRows);
+        to.weighted_sums[at] =
+            float(sums[0]) * scales[0] + float(sums[kTileRows]) * scales[kTileRows];
     }
 }
 
 // ---- products
 
+// What one group of `rows` rows adds, before the weights' scale; `x` is at the group.
+template <int rows, int kind>
+LANE_INLINE void multiply_group(const uint8_t* weight, const Activations& x, Floats* parts) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const int8_t* values = x.values + half * kTileRows * kHalfGroup;
+        const float* scales = x.scales + half * kTileRows;
+        Ints sums[rows];
+        if constexpr (kind == kFourBit)
+            dot_four_bit<rows>(weight + half * 128, values, sums);
+        else
+            dot_eight_bit<rows>(weight + half * 256, values, x.sums + half * kTileRows, sums);
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            const Floats part = multiply(to_floats(sums[row]), broadcast(scales[row]));
+            parts[row] = half == 0 ? part : add(parts[row], part);
+        }
+    }
+}
+
+LANE_INLINE void to_next_group(Activations& x) {
+    x.values += kTileRows * kGroup;
+    x.scales += 2 * kTileRows;
+    x.sums += 2 * kTileRows;
+    x.weighted_sums += kTileRows;
+}
+
 // `rows` rows of one tile times one block; x is offset to the first of the rows.
 template <int rows>
-LANE_INLINE void multiply_four_bit(const uint8_t* weight, const Activations& x, Floats* total) {
-    for (int row = 0; row < rows; row++) total[row] = zero();
-    const int8_t* values = x.values;
-    const float* scales = x.scales;
-    const float* weighted_sums = x.weighted_sums;
-    for (int group = 0; group < x.groups; group++) {
-        Ints sums[rows];
-        dot_four_bit<rows>(weight, values, sums);
+LANE_INLINE void multiply_four_bit(const uint8_t* weight, Activations x, Floats* total) {
+    for (int group = 0; group < x.groups; group++, weight += 320, to_next_group(x)) {
+        Floats parts[rows];
+        multiply_group<rows, kFourBit>(weight, x, parts);
         const Floats scale = from_half((const Half*)(weight + 256));
         const Floats minimum = from_half((const Half*)(weight + 288));
 #pragma GCC unroll 8
         for (int row = 0; row < rows; row++) {
-            const Floats part = multiply(multiply(to_floats(sums[row]), scale), broadcast(scales[row]));
-            total[row] = add(total[row], part);
-            total[row] = add(total[row], multiply(minimum, broadcast(weighted_sums[row])));
+            total[row] = add(total[row], multiply(parts[row], scale));
+            total[row] = add(total[row], multiply(minimum, broadcast(x.weighted_sums[row])));
         }
-        weight += 320;
-        values += kTileRows * kGroup;
-        scales += kTileRows;
-        weighted_sums += kTileRows;
     }
 }
 
 template <int rows>
-LANE_INLINE void multiply_eight_bit(const uint8_t* weight, const Activations& x, Floats* total) {
-    for (int row = 0; row < rows; row++) total[row] = zero();
-    const Half* weight_scales = (const Half*)weight;
+LANE_INLINE void multiply_eight_bit(const uint8_t* weight, Activations x, Floats* total) {
+    const Half* scales = (const Half*)weight;
     weight += (size_t(x.groups) * 32 + 63) / 64 * 64;
-    const int8_t* values = x.values;
-    const float* scales = x.scales;
-    const int32_t* x_sums = x.sums;
-    for (int group = 0; group < x.groups; group++) {
-        Ints sums[rows];
-        dot_eight_bit<rows>(weight, values, x_sums, sums);
-        const Floats scale = from_half(weight_scales);
+    for (int group = 0; group < x.groups; group++, weight += 512, to_next_group(x)) {
+        Floats parts[rows];
+        multiply_group<rows, kEightBit>(weight, x, parts);
+        const Floats scale = from_half(scales + group * kColumns);
 #pragma GCC unroll 8
-        for (int row = 0; row < rows; row++) {
-            const Floats part = multiply(multiply(to_floats(sums[row]), scale), broadcast(scales[row]));
-            total[row] = add(total[row], part);
-        }
-        weight_scales += kColumns;
-        weight += kGroup * kColumns;
-        values += kTileRows * kGroup;
-        scales += kTileRows;
-        x_sums += kTileRows;
+        for (int row = 0; row < rows; row++)
+            total[row] = add(total[row], multiply(parts[row], scale));
     }
 }
 
@@ -132,6 +143,7 @@ template <int rows, int kind>
 __attribute__((noinline)) void multiply_rows(const uint8_t* weight, const Activations& x, float* y,
                                              int64_t stride, Write write) {
     Floats total[rows];
+    for (int row = 0; row < rows; row++) total[row] = zero();
     if constexpr (kind == kFourBit)
         multiply_four_bit<rows>(weight, x, total);
     else
@@ -166,10 +178,11 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
     for (int block = first; block < last; block++) {
         const uint8_t* part = weight.data + block * bytes;
         for (int row = 0; row < rows; row += kRowBlock) {
-            const size_t tile = size_t(row / kTileRows) * x.groups;
-            const size_t at = tile * kTileRows + row % kTileRows;
-            const Activations from{x.values + tile * kTileRows * kGroup + row % kTileRows * 4,
-                                   x.scales + at, x.weighted_sums + at, x.sums + at, x.groups};
+            const size_t tile = size_t(row / kTileRows) * x.groups * kTileRows;
+            const int in_tile = row % kTileRows;
+            const Activations from{x.values + tile * kGroup + in_tile * 4,
+                                   x.scales + tile * 2 + in_tile, x.weighted_sums + tile + in_tile,
+                                   x.sums + tile * 2 + in_tile, x.groups};
             const int left = rows - row;
             multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from,
                                 y + row * stride + block * kColumns, stride, write);

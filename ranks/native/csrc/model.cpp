@@ -43,9 +43,9 @@ float* Model::Buffer::floats() const {
 void Model::Quantized::reserve(int rows, int inputs) {
     const size_t groups = inputs / kGroup, count = size_t(tiles(rows)) * groups * kTileRows;
     of.values = reinterpret_cast<int8_t*>(values.reserve(count * kGroup));
-    of.scales = reinterpret_cast<float*>(scales.reserve(count * 4));
+    of.scales = reinterpret_cast<float*>(scales.reserve(count * 8));
     of.weighted_sums = reinterpret_cast<float*>(weighted_sums.reserve(count * 4));
-    of.sums = reinterpret_cast<int32_t*>(sums.reserve(count * 4));
+    of.sums = reinterpret_cast<int32_t*>(sums.reserve(count * 8));
     of.groups = int32_t(groups);
 }
 

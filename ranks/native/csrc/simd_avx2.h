@@ -1,6 +1,6 @@
 // Sixteen values at once, as two AVX2 registers.
 //
-// Products of 4-bit weights are added in 16 bits: eight pairs of 15 * 127 stay below 2^15.
+// Products of 4-bit weights are added in 16 bits: four pairs of 15 * 127 stay below 2^15.
 // Compiled without re-association: g++ would otherwise reorder the adds and spill the sums.
 #pragma once
 #include <immintrin.h>
@@ -100,12 +100,10 @@ LANE_INLINE float greatest_of(Floats a) {
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
 }
-LANE_INLINE uint32_t greatest_magnitude(Floats a, Floats b) {
+LANE_INLINE uint32_t greatest_magnitude(Floats a) {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
-    const auto magnitude = [&](__m256 x) { return _mm256_and_si256(_mm256_castps_si256(x), mask); };
-    const __m256i eight =
-        _mm256_max_epi32(_mm256_max_epi32(magnitude(a.low), magnitude(a.high)),
-                         _mm256_max_epi32(magnitude(b.low), magnitude(b.high)));
+    const __m256i eight = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a.low), mask),
+                                           _mm256_and_si256(_mm256_castps_si256(a.high), mask));
     __m128i four =
         _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
@@ -136,8 +134,8 @@ LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums
     const __m256i mask = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
     __m256i low[rows], high[rows];
     for (int row = 0; row < rows; row++) low[row] = high[row] = _mm256_setzero_si256();
-#pragma GCC unroll 4
-    for (int pair = 0; pair < 4; pair++) {
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; pair++) {
         const __m256i both_low = _mm256_load_si256((const __m256i*)(weight + pair * 64));
         const __m256i both_high = _mm256_load_si256((const __m256i*)(weight + pair * 64 + 32));
         __m256i left = _mm256_and_si256(both_low, mask), right = _mm256_and_si256(both_high, mask);
@@ -165,7 +163,7 @@ template <int rows>
 LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int32_t*, Ints* sums) {
     const __m256i one = _mm256_set1_epi16(1);
     for (int row = 0; row < rows; row++) sums[row] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (int quad = 0; quad < 8; quad++) {
+    for (int quad = 0; quad < 4; quad++) {
         const __m256i left = _mm256_load_si256((const __m256i*)(weight + quad * 64));
         const __m256i right = _mm256_load_si256((const __m256i*)(weight + quad * 64 + 32));
         const __m256i size_left = _mm256_abs_epi8(left), size_right = _mm256_abs_epi8(right);

@@ -66,11 +66,9 @@ LANE_INLINE float greatest_of(Floats a) {
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
 }
-LANE_INLINE uint32_t greatest_magnitude(Floats a, Floats b) {
+LANE_INLINE uint32_t greatest_magnitude(Floats a) {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-    const __m512i left = _mm512_and_si512(_mm512_castps_si512(a.all), mask);
-    const __m512i right = _mm512_and_si512(_mm512_castps_si512(b.all), mask);
-    return uint32_t(_mm512_reduce_max_epi32(_mm512_max_epi32(left, right)));
+    return uint32_t(_mm512_reduce_max_epi32(_mm512_and_si512(_mm512_castps_si512(a.all), mask)));
 }
 LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
     const __m512i whole = _mm512_cvtps_epi32(a.all);
@@ -87,8 +85,8 @@ template <int rows>
 LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums) {
     const __m512i mask = _mm512_set1_epi8(15);
     for (int row = 0; row < rows; row++) sums[row].all = _mm512_setzero_si512();
-#pragma GCC unroll 4
-    for (int pair = 0; pair < 4; pair++) {
+#pragma GCC unroll 2
+    for (int pair = 0; pair < 2; pair++) {
         const __m512i both = _mm512_load_si512(weight + pair * 64);
         const __m512i low = _mm512_and_si512(both, mask);
         const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
@@ -109,8 +107,8 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
                                Ints* sums) {
     const __m512i top = _mm512_set1_epi8(-128);
     for (int row = 0; row < rows; row++) sums[row].all = _mm512_set1_epi32(-128 * x_sums[row]);
-#pragma GCC unroll 8
-    for (int quad = 0; quad < 8; quad++) {
+#pragma GCC unroll 4
+    for (int quad = 0; quad < 4; quad++) {
         const __m512i unsigned_weight = _mm512_xor_si512(_mm512_load_si512(weight + quad * 64), top);
 #pragma GCC unroll 8
         for (int row = 0; row < rows; row++)

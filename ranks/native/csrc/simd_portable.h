@@ -137,11 +137,10 @@ LANE_INLINE float greatest_of(Floats a) {
     return a.at[0];
 }
 // The greatest magnitude as bits, which order NaN above infinity above all numbers.
-LANE_INLINE uint32_t greatest_magnitude(Floats a, Floats b) {
-    uint32_t greatest = 0, bits[32];
+LANE_INLINE uint32_t greatest_magnitude(Floats a) {
+    uint32_t greatest = 0, bits[16];
     std::memcpy(bits, a.at, 64);
-    std::memcpy(bits + 16, b.at, 64);
-    for (int i = 0; i < 32; i++) {
+    EACH {
         const uint32_t magnitude = bits[i] & 0x7fffffff;
         greatest = magnitude > greatest ? magnitude : greatest;
     }
@@ -160,13 +159,13 @@ LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
     return sum;
 }
 
-// Sums of one group for 16 columns; `x` points at the group in its tile, at the first row.
+// Sums of half a group for 16 columns; `x` points at the half in its tile, at the first row.
 template <int rows>
 LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums) {
     for (int row = 0; row < rows; row++)
         for (int column = 0; column < kColumns; column++) {
             int32_t sum = 0;
-            for (int quad = 0; quad < 8; quad++)
+            for (int quad = 0; quad < 4; quad++)
                 for (int k = 0; k < 4; k++) {
                     const uint8_t both = weight[quad / 2 * 64 + column * 4 + k];
                     sum += (quad % 2 ? both >> 4 : both & 15) * x[quad * 32 + row * 4 + k];
@@ -179,7 +178,7 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
     for (int row = 0; row < rows; row++)
         for (int column = 0; column < kColumns; column++) {
             int32_t sum = 0;
-            for (int quad = 0; quad < 8; quad++)
+            for (int quad = 0; quad < 4; quad++)
                 for (int k = 0; k < 4; k++)
                     sum += int8_t(weight[quad * 64 + column * 4 + k]) * x[quad * 32 + row * 4 + k];
             sums[row].at[column] = sum;
