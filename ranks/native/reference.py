@@ -21,8 +21,10 @@ _LEAST = np.uint32(0x0DA24260).view(np.float32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedRows:
-    """Rows of int8 [rows, inputs], with scales [rows, halves of groups] and the sums of what
-    the values of each group stand for [rows, groups].
+    """Rows of int8 [rows, inputs], and what turns them into numbers.
+
+    Shapes: `scales` [rows, halves of groups]; `weighted_sums` [rows, groups], the sum of
+    what the values of a group stand for.
     """
 
     values: npt.NDArray[np.int8]
