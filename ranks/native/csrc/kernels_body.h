@@ -82,6 +82,18 @@ void quantize(const float* x, const Activations& to, int row, int first, int las
 
 // ---- products
 
+// Weights that will be wanted next, fetched a few lines with each group: so the memory is
+// busy while rows are multiplied, not only while the first of them are. At few rows the
+// processor fetches well by itself.
+struct Ahead {
+    const uint8_t* at;
+    int lines;
+};
+
+LANE_INLINE void fetch(Ahead& ahead) {
+    for (int line = 0; line < ahead.lines; line++, ahead.at += 64) __builtin_prefetch(ahead.at, 0, 3);
+}
+
 // What one group of `rows` rows adds, before the weights' scale; `x` is at the group.
 template <int rows, int kind>
 LANE_INLINE void multiply_group(const uint8_t* weight, const Activations& x, Floats* parts) {
@@ -111,8 +123,10 @@ LANE_INLINE void to_next_group(Activations& x) {
 
 // `rows` rows of one tile times one block; x is offset to the first of the rows.
 template <int rows>
-LANE_INLINE void multiply_four_bit(const uint8_t* weight, Activations x, Floats* total) {
+LANE_INLINE void multiply_four_bit(const uint8_t* weight, Activations x, Ahead ahead,
+                                   Floats* total) {
     for (int group = 0; group < x.groups; group++, weight += 320, to_next_group(x)) {
+        fetch(ahead);
         Floats parts[rows];
         multiply_group<rows, kFourBit>(weight, x, parts);
         const Floats scale = from_half((const Half*)(weight + 256));
@@ -126,10 +140,12 @@ LANE_INLINE void multiply_four_bit(const uint8_t* weight, Activations x, Floats*
 }
 
 template <int rows>
-LANE_INLINE void multiply_eight_bit(const uint8_t* weight, Activations x, Floats* total) {
+LANE_INLINE void multiply_eight_bit(const uint8_t* weight, Activations x, Ahead ahead,
+                                    Floats* total) {
     const Half* scales = (const Half*)weight;
     weight += (size_t(x.groups) * 32 + 63) / 64 * 64;
     for (int group = 0; group < x.groups; group++, weight += 512, to_next_group(x)) {
+        fetch(ahead);
         Floats parts[rows];
         multiply_group<rows, kEightBit>(weight, x, parts);
         const Floats scale = from_half(scales + group * kColumns);
@@ -140,33 +156,33 @@ LANE_INLINE void multiply_eight_bit(const uint8_t* weight, Activations x, Floats
 }
 
 template <int rows, int kind>
-__attribute__((noinline)) void multiply_rows(const uint8_t* weight, const Activations& x, float* y,
-                                             int64_t stride, Write write) {
+__attribute__((noinline)) void multiply_rows(const uint8_t* weight, const Activations& x, Ahead ahead,
+                                             float* y, int64_t stride, Write write) {
     Floats total[rows];
     for (int row = 0; row < rows; row++) total[row] = zero();
     if constexpr (kind == kFourBit)
-        multiply_four_bit<rows>(weight, x, total);
+        multiply_four_bit<rows>(weight, x, ahead, total);
     else
-        multiply_eight_bit<rows>(weight, x, total);
+        multiply_eight_bit<rows>(weight, x, ahead, total);
     for (int row = 0; row < rows; row++, y += stride)
         store(y, write == Write::kAdd ? add(load(y), total[row]) : total[row]);
 }
 
 template <int kind>
-void multiply_some(int rows, const uint8_t* weight, const Activations& x, float* y, int64_t stride,
-                   Write write) {
+void multiply_some(int rows, const uint8_t* weight, const Activations& x, Ahead ahead, float* y,
+                   int64_t stride, Write write) {
     switch (rows) {
-        case 1: return multiply_rows<1, kind>(weight, x, y, stride, write);
-        case 2: return multiply_rows<2, kind>(weight, x, y, stride, write);
-        case 3: return multiply_rows<3, kind>(weight, x, y, stride, write);
-        case 4: return multiply_rows<4, kind>(weight, x, y, stride, write);
+        case 1: return multiply_rows<1, kind>(weight, x, ahead, y, stride, write);
+        case 2: return multiply_rows<2, kind>(weight, x, ahead, y, stride, write);
+        case 3: return multiply_rows<3, kind>(weight, x, ahead, y, stride, write);
+        case 4: return multiply_rows<4, kind>(weight, x, ahead, y, stride, write);
     }
     if constexpr (kRowBlock > 4) {
         switch (rows) {
-            case 5: return multiply_rows<5, kind>(weight, x, y, stride, write);
-            case 6: return multiply_rows<6, kind>(weight, x, y, stride, write);
-            case 7: return multiply_rows<7, kind>(weight, x, y, stride, write);
-            case 8: return multiply_rows<8, kind>(weight, x, y, stride, write);
+            case 5: return multiply_rows<5, kind>(weight, x, ahead, y, stride, write);
+            case 6: return multiply_rows<6, kind>(weight, x, ahead, y, stride, write);
+            case 7: return multiply_rows<7, kind>(weight, x, ahead, y, stride, write);
+            case 8: return multiply_rows<8, kind>(weight, x, ahead, y, stride, write);
         }
     }
 }
@@ -175,6 +191,9 @@ template <int kind>
 void multiply_blocks(const Matrix& weight, int first, int last, const Activations& x, int rows,
                      float* y, int64_t stride, Write write) {
     const size_t bytes = lanehost::block_bytes(weight);
+    const int calls = (rows + kRowBlock - 1) / kRowBlock, lines = int(bytes / 64);
+    const int lines_of_call = (lines + calls - 1) / calls;
+    const int lines_of_group = (lines_of_call + x.groups - 1) / x.groups;
     for (int block = first; block < last; block++) {
         const uint8_t* part = weight.data + block * bytes;
         for (int row = 0; row < rows; row += kRowBlock) {
@@ -184,7 +203,9 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
                                    x.scales + tile * 2 + in_tile, x.weighted_sums + tile + in_tile,
                                    x.sums + tile * 2 + in_tile, x.groups};
             const int left = rows - row;
-            multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from,
+            const Ahead ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
+                              rows > 4 && block + 1 < last ? lines_of_group : 0};
+            multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from, ahead,
                                 y + row * stride + block * kColumns, stride, write);
         }
     }
