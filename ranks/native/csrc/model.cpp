@@ -10,14 +10,8 @@ constexpr int kLookRows = 8;      // rows of a prompt that attend in one go
 constexpr int kLookQueries = 64;  // queries of one call of the kernel
 constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together: one group
 
-struct Range {
-    int first, last;
-};
-
-// The part of `total` units that one member computes.
-Range part_of(int total, int member, int size) {
-    return {int(int64_t(total) * member / size), int(int64_t(total) * (member + 1) / size)};
-}
+constexpr int kLayerStages = 8;
+constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
 int tiles(int rows) { return (rows + kTileRows - 1) / kTileRows; }
 int64_t round_up(int64_t count, int64_t multiple) {
@@ -96,20 +90,26 @@ void Model::plan_looks(const Step& step) {
 }
 
 template <typename Work>
-void Model::on_team(Work work) {
-    team_.run([](void* context, int member) { (*static_cast<Work*>(context))(member); }, &work);
+void Model::on_team(int num_stages, Work work) {
+    team_.run([](void* context, Turn turn) { (*static_cast<Work*>(context))(turn); }, &work,
+              num_stages);
+}
+
+template <typename Piece>
+void Model::in_parts(Turn& turn, int total, const Piece& piece) {
+    const int count = team_.size() == 1 ? 1 : std::min(total, team_.size() * kPiecesEach);
+    team_.share(turn, count, [&](int n) {
+        piece(Range{int(int64_t(total) * n / count), int(int64_t(total) * (n + 1) / count)});
+    });
 }
 
 void Model::run(const Step& step, float* x) {
     reserve(step.rows);
     plan_looks(step);
-    next_look_ = 0;
-    on_team([&](int member) {
+    on_team(int(layers_.size()) * kLayerStages, [&](Turn turn) {
         for (int number = 0; number < int(layers_.size()); number++) {
-            attention(step, number, x, {x, shares_.floats()}, member);
-            team_.meet();
-            mlp(number, x, step.rows, {x, shares_.floats()}, member);
-            team_.meet();
+            attention(step, number, x, {x, shares_.floats()}, turn);
+            mlp(number, x, step.rows, {x, shares_.floats()}, turn);
         }
     });
 }
@@ -117,49 +117,53 @@ void Model::run(const Step& step, float* x) {
 void Model::attention_half(const Step& step, int layer, const float* x, float* share) {
     reserve(step.rows);
     plan_looks(step);
-    next_look_ = 0;
-    on_team([&](int member) { attention(step, layer, x, {nullptr, share}, member); });
+    on_team(kLayerStages, [&](Turn turn) { attention(step, layer, x, {nullptr, share}, turn); });
 }
 
 void Model::mlp_half(int layer, const float* x, int rows, float* share) {
     reserve(rows);
-    on_team([&](int member) { mlp(layer, x, rows, {nullptr, share}, member); });
+    on_team(kLayerStages, [&](Turn turn) { mlp(layer, x, rows, {nullptr, share}, turn); });
 }
 
-void Model::attention(const Step& step, int number, const float* x, Target to, int member) {
+void Model::attention(const Step& step, int number, const float* x, Target to, Turn& turn) {
     const Layer& layer = layers_[number];
-    quantize_norm(x, layer.input_norm, step.rows, member);
-    team_.meet();
-    multiply_qkv(layer, step.rows, member);
-    team_.meet();
-    rotate_and_keep(step, layer, number, member);
-    team_.meet();
-    attend(step, layer, number, member);
-    team_.meet();
-    if (member == 0) next_look_ = 0;
-    sum_shards(layer.output, layer.output_bias, heads_, step.rows, to, member);
+    const int rows = step.rows;
+    quantize_norm(x, layer.input_norm, rows, turn);
+    in_parts(turn, qkv_width_ / kColumns, [&](Range blocks) { multiply_qkv(layer, rows, blocks); });
+    in_parts(turn, rows, [&](Range part) { rotate_and_keep(step, layer, number, part); });
+    team_.share(turn, int(looks_.size()), [&](int n) {
+        attend_look(step, layer, number, looks_[n], scores_.floats() + turn.member * member_scores_);
+        quantize_heads(looks_[n]);
+    });
+    in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
+        sum_shards(layer.output, layer.output_bias, heads_, rows, to, blocks);
+    });
 }
 
-void Model::mlp(int number, const float* x, int rows, Target to, int member) {
+void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
     const Layer& layer = layers_[number];
-    quantize_norm(x, layer.mlp_norm, rows, member);
-    team_.meet();
-    gate_and_quantize(layer, rows, member);
-    team_.meet();
-    sum_shards(layer.down, layer.down_bias, columns_, rows, to, member);
+    quantize_norm(x, layer.mlp_norm, rows, turn);
+    in_parts(turn, mlp_width_ / kUnit, [&](Range units) {
+        float* gates = gates_.floats() + size_t(turn.member) * rows * 2 * kUnit;
+        gate_and_quantize(layer, rows, units, gates);
+    });
+    in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
+        sum_shards(layer.down, layer.down_bias, columns_, rows, to, blocks);
+    });
 }
 
-void Model::quantize_norm(const float* x, const float* weight, int rows, int member) {
-    float* normed = normed_.floats() + size_t(member) * shape_.hidden;
-    const Range own = part_of(rows, member, team_.size());
-    for (int row = own.first; row < own.last; row++) {
-        kernels_.norm(x + size_t(row) * shape_.hidden, weight, shape_.hidden, shape_.norm_eps, normed);
-        kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
-    }
+void Model::quantize_norm(const float* x, const float* weight, int rows, Turn& turn) {
+    float* normed = normed_.floats() + size_t(turn.member) * shape_.hidden;
+    in_parts(turn, rows, [&](Range part) {
+        for (int row = part.first; row < part.last; row++) {
+            kernels_.norm(x + size_t(row) * shape_.hidden, weight, shape_.hidden, shape_.norm_eps,
+                          normed);
+            kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
+        }
+    });
 }
 
-void Model::multiply_qkv(const Layer& layer, int rows, int member) {
-    const Range own = part_of(qkv_width_ / kColumns, member, team_.size());
+void Model::multiply_qkv(const Layer& layer, int rows, Range own) {
     float* to = qkv_.floats();
     int begin = 0;  // the first block of a matrix, counted over all three
     for (const Matrix& matrix : layer.qkv) {
@@ -176,9 +180,8 @@ void Model::multiply_qkv(const Layer& layer, int rows, int member) {
         kernels_.add(to + size_t(row) * qkv_width_ + at, layer.qkv_bias + at, count);
 }
 
-void Model::rotate_and_keep(const Step& step, const Layer& layer, int number, int member) {
+void Model::rotate_and_keep(const Step& step, const Layer& layer, int number, Range own) {
     const int dim = shape_.head_dim;
-    const Range own = part_of(step.rows, member, team_.size());
     const Pool& pool = step.pool;
     std::vector<Half> halves(dim);
     int lane = 0;
@@ -202,17 +205,6 @@ void Model::rotate_and_keep(const Step& step, const Layer& layer, int number, in
             kernels_.to_half(head + shape_.num_kv_heads * dim, dim,
                              keys + pool.part_stride + position % size * dim);
         }
-    }
-}
-
-// Each look is taken by whoever is free: they differ in length.
-void Model::attend(const Step& step, const Layer& layer, int number, int member) {
-    float* scores = scores_.floats() + member * member_scores_;
-    for (;;) {
-        const int at = next_look_.fetch_add(1, std::memory_order_relaxed);
-        if (at >= int(looks_.size())) return;
-        attend_look(step, layer, number, looks_[at], scores);
-        quantize_heads(looks_[at]);
     }
 }
 
@@ -257,9 +249,7 @@ void Model::quantize_heads(const Look& look) {
 }
 
 // One group of columns after the other, so that gate and up stay in the cache.
-void Model::gate_and_quantize(const Layer& layer, int rows, int member) {
-    const Range own = part_of(mlp_width_ / kUnit, member, team_.size());
-    float* gates = gates_.floats() + size_t(member) * rows * 2 * kUnit;
+void Model::gate_and_quantize(const Layer& layer, int rows, Range own, float* gates) {
     float* ups = gates + kUnit;
     const int first_units = shape_.mlp_parts[0] / kUnit;
     for (int unit = own.first; unit < own.last; unit++) {
@@ -280,9 +270,8 @@ void Model::gate_and_quantize(const Layer& layer, int rows, int member) {
 }
 
 void Model::sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
-                       Target to, int member) {
+                       Target to, Range own) {
     const int hidden = shape_.hidden;
-    const Range own = part_of(hidden / kColumns, member, team_.size());
     for (int shard = 0; shard < shape_.num_shards; shard++)
         kernels_.product(parts[shard], own.first, own.last, from[shard].of, rows, to.share, hidden,
                          shard ? Write::kAdd : Write::kSet);
@@ -307,11 +296,12 @@ void Model::add_total(const float* total, const float* bias, int rows, float* x)
 void Model::head(const float* x, const float* norm, const Matrix& weight, int rows, float* y) {
     input_.reserve(rows, shape_.hidden);
     normed_.reserve(size_t(team_.size()) * shape_.hidden * 4);
-    on_team([&](int member) {
-        quantize_norm(x, norm, rows, member);
-        team_.meet();
-        const Range own = part_of(weight.outputs / kColumns, member, team_.size());
-        kernels_.product(weight, own.first, own.last, input_.of, rows, y, weight.outputs, Write::kSet);
+    on_team(2, [&](Turn turn) {
+        quantize_norm(x, norm, rows, turn);
+        in_parts(turn, weight.outputs / kColumns, [&](Range blocks) {
+            kernels_.product(weight, blocks.first, blocks.last, input_.of, rows, y, weight.outputs,
+                             Write::kSet);
+        });
     });
 }
 

@@ -1,7 +1,7 @@
 // This rank's part of a llama-like model, and one step of it.
 //
-// A step is run by a team: every member computes its part of each stage, and they meet
-// between stages. Which member computes what changes no bit of the result.
+// A step is run by a team, stage after stage. Which member computes which piece of a stage
+// changes no bit of the result.
 //
 //   x -- norm -- qkv -- rotate, KV -- attend -- output (sum over shards) -- + x
 //     -- norm -- gate, up -- silu * -- down (sum over shards) -- + x
@@ -101,6 +101,9 @@ class Model {
     struct Look {
         int lane, first_row, rows, kv_head;
     };
+    struct Range {
+        int first, last;
+    };
     // Where the sum over shards goes: added to the rows, or left as this rank's share.
     struct Target {
         float* rows;
@@ -109,20 +112,22 @@ class Model {
 
     void reserve(int rows);
     void plan_looks(const Step& step);
-    void attention(const Step& step, int number, const float* x, Target to, int member);
-    void mlp(int number, const float* x, int rows, Target to, int member);
-    void quantize_norm(const float* x, const float* weight, int rows, int member);
-    void multiply_qkv(const Layer& layer, int rows, int member);
-    void rotate_and_keep(const Step& step, const Layer& layer, int number, int member);
-    void attend(const Step& step, const Layer& layer, int number, int member);
+    void attention(const Step& step, int number, const float* x, Target to, Turn& turn);
+    void mlp(int number, const float* x, int rows, Target to, Turn& turn);
+    void quantize_norm(const float* x, const float* weight, int rows, Turn& turn);
+    void multiply_qkv(const Layer& layer, int rows, Range part);
+    void rotate_and_keep(const Step& step, const Layer& layer, int number, Range rows);
     void attend_look(const Step& step, const Layer& layer, int number, const Look& look,
                      float* scores);
     void quantize_heads(const Look& look);
-    void gate_and_quantize(const Layer& layer, int rows, int member);
+    void gate_and_quantize(const Layer& layer, int rows, Range units, float* gates);
     void sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
-                    Target to, int member);
+                    Target to, Range blocks);
+    // The next stage of a turn: `total` units in ranges, each to whoever is free.
+    template <typename Piece>
+    void in_parts(Turn& turn, int total, const Piece& piece);
     template <typename Work>
-    void on_team(Work work);
+    void on_team(int num_stages, Work work);
 
     const Shape shape_;
     const std::vector<Layer> layers_;
@@ -130,7 +135,6 @@ class Model {
     Team team_;
     int attended_width_ = 0, mlp_width_ = 0, qkv_width_;
     std::vector<Look> looks_;
-    std::atomic<int> next_look_{0};
     int64_t scores_stride_ = 0;
     int64_t member_scores_ = 0;  // floats of one member
     Quantized input_, heads_[kMaxShards], columns_[kMaxShards];

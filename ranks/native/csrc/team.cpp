@@ -5,18 +5,14 @@
 #endif
 
 namespace lanehost {
-namespace {
-// Some tens of microseconds: the longest that members of a step usually wait for another.
-constexpr int kSpins = 1500;
 
-inline void pause() {
+void Team::pause() {
 #if defined(__x86_64__) || defined(__i386__)
     _mm_pause();
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif
 }
-}  // namespace
 
 Team::Team(int size) : size_(size < 1 ? 1 : size) {
     for (int member = 1; member < size_; member++)
@@ -24,55 +20,48 @@ Team::Team(int size) : size_(size < 1 ? 1 : size) {
 }
 
 Team::~Team() {
-    is_ending_ = true;
-    advance(round_);
+    round_.store(-1);
+    wake();
     for (std::thread& thread : threads_) thread.join();
 }
 
-void Team::run(Work work, void* context) {
+void Team::run(Work work, void* context, int num_stages) {
+    if (num_stages > max_stages_) {
+        stages_.reset(new Stage[num_stages]);
+        max_stages_ = num_stages;
+    }
+    for (int stage = 0; stage < num_stages; stage++) {
+        stages_[stage].next.store(0, std::memory_order_relaxed);
+        stages_[stage].done.store(0, std::memory_order_relaxed);
+    }
     work_ = work;
     context_ = context;
-    if (size_ > 1) advance(round_);
-    work(context, 0);
-    meet();
-}
-
-void Team::meet() {
-    if (size_ == 1) return;
-    const uint32_t before = met_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(size_)) {
-        arrived_.store(0, std::memory_order_relaxed);
-        advance(met_);
-    } else {
-        wait_while(met_, before);
-    }
+    const int round = round_.load() % 1'000'000'000 + 1;
+    open_.store(round);
+    round_.store(round);
+    wake();
+    work(context, {0, 0});
+    // Who has not come by now is not waited for. Who counts itself in after this sees that
+    // the round is closed; who did before is seen here.
+    open_.store(0);
+    wait([&] { return inside_.load() == 0; });
 }
 
 void Team::serve(int member) {
-    for (uint32_t round = 0;; round++) {
-        wait_while(round_, round);
-        if (is_ending_) return;
-        work_(context_, member);
-        meet();
+    for (int seen = 0;;) {
+        wait([&] { return round_.load() != seen; });
+        seen = round_.load();
+        if (seen < 0) return;
+        inside_.fetch_add(1);
+        if (open_.load() == seen) work_(context_, {member, 0});
+        if (inside_.fetch_sub(1) == 1) wake();
     }
 }
 
-void Team::wait_while(const std::atomic<uint32_t>& counter, uint32_t value) {
-    for (int spin = 0; spin < kSpins; spin++) {
-        if (counter.load(std::memory_order_acquire) != value) return;
-        pause();
-    }
-    std::unique_lock<std::mutex> lock(mutex_);
-    num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    changed_.wait(lock, [&] { return counter.load(std::memory_order_seq_cst) != value; });
-    num_sleepers_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-// Who falls asleep counts itself before it looks at the counter; who moves the counter
-// looks for sleepers after that. One of the two sees the other.
-void Team::advance(std::atomic<uint32_t>& counter) {
-    counter.fetch_add(1, std::memory_order_seq_cst);
-    if (num_sleepers_.load(std::memory_order_seq_cst) == 0) return;
+// Who falls asleep counts itself before it looks again; who changes something looks for
+// sleepers after that. One of the two sees the other.
+void Team::wake() {
+    if (num_sleepers_.load() == 0) return;
     { std::lock_guard<std::mutex> lock(mutex_); }
     changed_.notify_all();
 }
