@@ -1,6 +1,8 @@
 #include "simd_avx512.h"
-// After the header that it is written against.
+// Each after the header that it is written against.
 #include "kernels_body.h"
+
+#include "kernels_attention.h"
 
 namespace lanehost {
 const KernelSet* avx512_kernels() {
