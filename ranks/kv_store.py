@@ -55,6 +55,11 @@ class KvStore:
         """Bytes of the pool."""
         return self._data.nbytes
 
+    @property
+    def pool(self) -> torch.Tensor:
+        """The pool itself, [layers, keys and values, KV heads, blocks, positions, head_dim]."""
+        return self._data
+
     def open_blocks(self, block_ids: torch.Tensor) -> None:
         """Zero blocks, int64 [blocks] counted from 1, in all layers."""
         if block_ids.numel():

@@ -12,9 +12,8 @@ from ranks.device import choose_device, choose_num_threads, free_bytes
 from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
 from ranks.lane_table import Limits
-from ranks.layers.linear import are_rows_exact
 from ranks.models.loading import load_and_digest
-from ranks.models.registry import CausalLM, choose_dtype, load_model, open_checkpoint
+from ranks.models.registry import CausalLM, choose_products, load_model, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.process_group import Group, collective_bytes, collective_name, form_group
@@ -22,7 +21,6 @@ from ranks.session import OnProgress
 from ranks.settings import RankSettings
 from ranks.shards import cut_shards
 from ranks.store import MasterStore
-from ranks.tiles import product_name
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -60,7 +58,7 @@ class ModelWorker:
             checkpoint,
             shards=cut_shards(config.num_kv_heads, rank=rank, world_size=world_size),
             device=device,
-            dtype=choose_dtype(order.dtype, device),
+            dtype=choose_products(order.dtype, device, checkpoint),
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
         self._model = loaded.model
@@ -131,12 +129,12 @@ class ModelWorker:
 
 
 def _log_loaded(model: CausalLM, num_threads: int) -> None:
-    is_exact = are_rows_exact(model.device, model.dtype)
+    is_exact = model.are_rows_exact()
     log.info(
         "model_loaded",
         geometry=model.geometry,
         num_threads=num_threads,
-        products=product_name(model.device, model.dtype),
+        products=model.products,
         row_exact=is_exact,
     )
     if not is_exact:

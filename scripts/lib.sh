@@ -33,7 +33,7 @@ step() {
 # constraints.txt ask for. Does nothing when a stamp says that it is there.
 ensure_environment() {
     local kind=$1
-    is_current "$kind" && return
+    is_current "$kind" && build_native && return
     # One run at a time installs; the lock is on this very file, so nothing is left behind.
     exec 9<"${BASH_SOURCE[0]}"
     flock --nonblock 9 || {
@@ -41,8 +41,13 @@ ensure_environment() {
         flock 9
     }
     is_current "$kind" || install_environment "$kind"
+    build_native
     exec 9<&-
 }
+
+# An editable install compiles the native library once; its sources change more often. Quick
+# when it is current, and no error without a compiler: the ranks then compute in numpy.
+build_native() { "$python" "$root/ranks/native/build.py" || true; }
 
 is_current() {
     [[ -f $venv/.lanehost-$1 && -x $python && $(<"$venv/.lanehost-$1") == "$(wanted_stamp)" ]]

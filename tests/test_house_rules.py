@@ -27,6 +27,7 @@ NO_MIRRORED_TEST = {
     "lanehost/errors.py": "classes only; tests/lanehost/server/test_status.py walks them all",
     "lanehost/job.py": "data only",
     "ranks/errors.py": "classes only",
+    "ranks/native/parts.py": "data and a protocol",
 }
 
 # The only __init__.py that may hold code, with its reason.

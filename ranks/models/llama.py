@@ -15,12 +15,14 @@ import torch
 from ranks.kv_store import KvStore
 from ranks.layers.attention import AttentionHeads, AttentionStep, SelfAttention, find_hidden
 from ranks.layers.embedding import Embedding, Head
+from ranks.layers.linear import are_rows_exact
 from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
+from ranks.tiles import product_name
 from ranks.weights.model_config import ModelConfig
 
 
@@ -72,6 +74,7 @@ class Llama:
         self.config = config
         self.device = like.device
         self.dtype = like.dtype
+        self.products = product_name(like.device, like.dtype)
         self.geometry = describe_geometry(config, shards)
         self._is_leader = shards.rank == 0
         self._mlp_width = sum(map(len, shards.held_parts(config.intermediate_size)))
@@ -116,6 +119,10 @@ class Llama:
             block_size=block_size,
             like=self._like,
         )
+
+    def are_rows_exact(self) -> bool:
+        """Whether a row has the same bits in any step, on this machine (ADR 2)."""
+        return are_rows_exact(self.device, self.dtype)
 
     @torch.inference_mode()
     def forward(

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import structlog
 import torch
 
 from ranks.errors import BadCheckpoint
 from ranks.kv_store import KvStore
 from ranks.models.llama_loader import load_llama
+from ranks.models.native_llama import NativeLlama
+from ranks.models.native_loader import load_native, why_not_native
 from ranks.models.step_memory import StepLimits
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
@@ -21,6 +24,8 @@ from ranks.weights.model_config import ModelConfig
 from ranks.weights.reader import TensorReader, WeightSource
 from ranks.weights.safetensors_folder import SafetensorsFolder
 
+log = structlog.get_logger()
+
 OnProgress = Callable[[int, int], None]
 
 
@@ -31,6 +36,7 @@ class CausalLM(Protocol):
     geometry: str
     device: torch.device
     dtype: torch.dtype
+    products: str
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
@@ -46,6 +52,10 @@ class CausalLM(Protocol):
 
     def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:
         """Make the KV store; the pool is zeroed."""
+        ...
+
+    def are_rows_exact(self) -> bool:
+        """Whether a row has the same bits in any step, on this machine (ADR 2)."""
         ...
 
     def forward(
@@ -118,6 +128,23 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     raise ValueError(f"dtype is {name!r}, known are auto and float32")
 
 
+def choose_products(name: str, device: torch.device, checkpoint: Checkpoint) -> torch.dtype:
+    """Map what was asked for to the type to compute with, going by what the files hold.
+
+    `auto` is int8, the native path, for a quantized GGUF on the CPU; else as `choose_dtype`.
+
+    Raises:
+        ValueError: The name is not known.
+    """
+    if name != "auto" or device.type != "cpu" or not isinstance(checkpoint.source, GgufFile):
+        return choose_dtype(name, device)
+    reason = why_not_native(checkpoint.config, checkpoint.source)
+    if reason is None:
+        return NativeLlama.dtype
+    log.info("native_not_used", reason=reason, instead="float32")
+    return torch.float32
+
+
 def load_model(
     checkpoint: Checkpoint,
     *,
@@ -134,8 +161,15 @@ def load_model(
     Raises:
         BadCheckpoint: A tensor is missing, unknown, misshapen or of an unsupported type.
     """
+    config, source = checkpoint.config, checkpoint.source
     with torch.inference_mode():
-        reader = TensorReader(
-            checkpoint.source, device=device, dtype=dtype, on_progress=on_progress
-        )
-        return load_llama(checkpoint.config, shards, reader)
+        if dtype == NativeLlama.dtype:
+            assert isinstance(source, GgufFile)
+            # Norms and biases stay what they are in the file.
+            reader = TensorReader(
+                source, device=device, dtype=torch.float32, on_progress=on_progress
+            )
+            num_threads = torch.get_num_threads()
+            return load_native(config, shards, source, reader, num_threads=num_threads)
+        reader = TensorReader(source, device=device, dtype=dtype, on_progress=on_progress)
+        return load_llama(config, shards, reader)

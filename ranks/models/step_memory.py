@@ -8,6 +8,7 @@ what a matrix library keeps for itself.
 from dataclasses import dataclass
 
 from ranks.layers.attention import MAX_SCORES, AttentionHeads
+from ranks.native.parts import ModelShape
 from ranks.step_inputs import MAX_GROUP_POSITIONS
 from ranks.weights.model_config import ModelConfig
 
@@ -21,6 +22,9 @@ _SCORE_COPIES = 2
 _HIDDEN_COPIES, _HEAD_COPIES, _MLP_COPIES = 5, 5, 3
 # A row of logits: this rank's part, gathered, joined, in float32.
 _LOGIT_COPIES = 4
+# The native path: the stream, what was looked up, its raw groups, the shards' sum; gate and
+# up of one group of columns; queries that a thread scores at once; rows that lie together.
+_NATIVE_HIDDEN_COPIES, _MLP_UNIT, _QUERIES, _TILE_ROWS = 6, 64, 8, 8
 # One drawn row at a time: scores, noise and their parts, in 8 bytes each.
 _SAMPLER_COPIES = 12
 
@@ -77,3 +81,25 @@ def step_bytes_per_position(
     masks = (limits.max_step_tokens + 2 * 128) * len(set(config.layer_windows))
     scores = heads.num_heads * (_SCORE_COPIES * _FLOAT32 + itemsize)
     return int((gathered + masks + scores) * _PADDED) + 1
+
+
+def native_step_bytes(
+    config: ModelConfig, shape: ModelShape, limits: StepLimits, *, num_threads: int
+) -> int:
+    """What `step_bytes` is for the native path.
+
+    A quantized value takes a byte, and a group of 32 twelve more.
+    """
+    heads = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
+    attended = shape.num_heads * shape.head_dim
+    values = _NATIVE_HIDDEN_COPIES * shape.hidden + heads + attended + num_threads * _MLP_UNIT
+    quantized = shape.hidden + attended + sum(shape.mlp_parts)
+    row = values * _FLOAT32 + quantized * (32 + 12) // 32 + shape.head_dim * 4 * _FLOAT64
+    draws = limits.num_lanes * config.vocab_size * _LOGIT_COPIES * _FLOAT32
+    rows = limits.max_step_tokens + _TILE_ROWS
+    return int(rows * row * _PADDED) + draws + config.vocab_size * _SAMPLER_COPIES * _FLOAT64
+
+
+def native_step_bytes_per_position(limits: StepLimits, *, num_threads: int) -> int:
+    """What `step_bytes_per_position` is for the native path: scores, and tables of blocks."""
+    return num_threads * _QUERIES * _FLOAT32 + limits.num_lanes * _FLOAT64

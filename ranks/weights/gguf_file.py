@@ -100,6 +100,27 @@ class GgufFile:
             return self._join_halves(info.name, tensor, self._interleaved_head_dim)
         return tensor
 
+    def kind_name(self, name: str) -> str:
+        """The type of a tensor, as GGUF calls it: Q4_1."""
+        return _TYPES(self._infos[name].type_id).name
+
+    def read_raw(self, name: str, *, rows: range, columns: range) -> npt.NDArray[np.uint8]:
+        """Read rows in the file's groups: uint8 [rows, bytes]; columns lie on whole groups.
+
+        Raises:
+            BadCheckpoint: Heads are cut in two.
+        """
+        info = self._infos[name]
+        group, group_bytes = GGML_QUANT_SIZES[_TYPES(info.type_id)]
+        assert columns.start % group == columns.stop % group == 0
+        first, last = (at // group * group_bytes for at in (columns.start, columns.stop))
+        raw = self._data[info.offset : info.offset + info.num_bytes].reshape(info.shape[0], -1)
+        part = np.array(raw[rows.start : rows.stop, first:last])
+        if self._interleaved_head_dim is None or not any(one in name for one in _INTERLEAVED):
+            return part
+        joined = self._join_halves(info.name, torch.from_numpy(part), self._interleaved_head_dim)
+        return joined.numpy()
+
     def table(self, name: str, dtype: torch.dtype) -> RowTable:
         """All rows of a matrix, in the file's groups.
 

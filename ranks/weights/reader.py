@@ -8,6 +8,8 @@ model computes something else than its files say.
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ranks.errors import BadCheckpoint
@@ -105,6 +107,15 @@ class TensorReader:
         """Read `part` of a vector whose whole length is `length`."""
         self._check(name, (length,))
         return self._read(name, range(length) if part is None else part, None)
+
+    def stored(
+        self, name: str, shape: tuple[int, int], read: Callable[[], npt.NDArray[np.uint8]]
+    ) -> npt.NDArray[np.uint8]:
+        """Call `read` for bytes of a matrix whose whole shape is `shape`."""
+        self._check(name, shape)
+        raw = read()
+        self._note_done(name)
+        return raw
 
     def empty(self) -> torch.Tensor:
         """An empty tensor of the type and on the device that tensors are read to."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import grpc
 import pytest
+from gguf.constants import GGMLQuantizationType
 from structlog.testing import capture_logs
 
 from ranks.errors import BadCheckpoint, BadDevice, OutOfRoom, RankError
@@ -12,7 +13,12 @@ from ranks.settings import RankSettings
 from ranks.wire.messages import Form, Load
 from ranks.worker import ModelWorker
 from tests.support.plan_writer import PlanWriter
-from tests.support.tiny_checkpoints import CONTEXT_LENGTH, VOCAB_SIZE, write_hf_checkpoint
+from tests.support.tiny_checkpoints import (
+    CONTEXT_LENGTH,
+    VOCAB_SIZE,
+    write_gguf,
+    write_hf_checkpoint,
+)
 
 FORM = Form(
     epoch=1, num_blocks=8, block_size=16, num_lanes=2, max_step_tokens=32, collective_timeout_s=5
@@ -63,6 +69,22 @@ def test_a_load_logs_how_products_are_computed_and_whether_rows_are_exact(worker
     assert event["products"] in ("packed", "plain")
     assert event["row_exact"]
     assert not [log for log in logs if log["event"] == "rows_not_exact"]
+
+
+def test_a_quantized_gguf_is_computed_natively_and_the_facts_say_so(worker, order, tmp_path):
+    write_gguf(tmp_path / "m.gguf", GGMLQuantizationType.Q4_1)
+    quantized = replace(order, model_path=str(tmp_path / "m.gguf"), dtype="auto")
+    with capture_logs() as logs:
+        loaded = worker.load(quantized, progress_into([]))
+    assert loaded.dtype == "int8"
+    # 2 layers, keys and values, 3 heads of 16, float16.
+    assert loaded.kv_bytes_per_block == 2 * 2 * 3 * 16 * 2 * order.block_size
+    (event,) = [log for log in logs if log["event"] == "model_loaded"]
+    assert event["products"].startswith("native-")
+    assert event["row_exact"]
+    worker.form(FORM)
+    result = worker.run(PlanWriter(block_size=16).plan(prompts={1: [1, 2, 3]}))
+    assert isinstance(result, StepResult)
 
 
 def test_a_formed_worker_runs_plans(worker, order):

@@ -54,6 +54,7 @@ FAMILIES: dict[str, Any] = {
     "mistral": lambda: transformers.MistralConfig(**_SIZES, sliding_window=None),
     "mistral_window": lambda: transformers.MistralConfig(**_SIZES, sliding_window=9),
     "qwen2": lambda: transformers.Qwen2Config(**_SIZES),
+    "qwen2_grouped": lambda: transformers.Qwen2Config(**_SIZES | {"intermediate_size": 224}),
     "qwen2_window": lambda: transformers.Qwen2Config(
         **_SIZES, use_sliding_window=True, sliding_window=9, max_window_layers=1
     ),

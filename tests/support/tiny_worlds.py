@@ -89,21 +89,26 @@ class World:
 
 
 def load_world(
-    path: Path, world_size: int, *, num_blocks: int = 128, block_size: int = 16
+    path: Path,
+    world_size: int,
+    *,
+    num_blocks: int = 128,
+    block_size: int = 16,
+    dtype: torch.dtype = torch.float32,
 ) -> World:
     """Load a checkpoint on one rank or two."""
-    return World(load_models(path, world_size), num_blocks, block_size)
+    return World(load_models(path, world_size, dtype), num_blocks, block_size)
 
 
-def load_models(path: Path, world_size: int) -> list[CausalLM]:
-    """Load a checkpoint's parts for all ranks."""
+def load_models(path: Path, world_size: int, dtype: torch.dtype = torch.float32) -> list[CausalLM]:
+    """Load a checkpoint's parts for all ranks; int8 is the native path."""
     checkpoint = open_checkpoint(path)
     return [
         load_model(
             checkpoint,
             shards=cut_shards(checkpoint.config.num_kv_heads, rank=rank, world_size=world_size),
             device=CPU,
-            dtype=torch.float32,
+            dtype=dtype,
             on_progress=lambda done, total: None,
         )
         for rank in range(world_size)

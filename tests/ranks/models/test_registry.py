@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from ranks.errors import BadCheckpoint
-from ranks.models.registry import choose_dtype, open_checkpoint
+from ranks.models.registry import choose_dtype, choose_products, open_checkpoint
 from tests.support.gloo_rank import NUM_STEPS, PROMPT
 from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, load_world, scattered_table
@@ -46,6 +46,28 @@ def test_digests_are_of_the_weights_and_of_the_config(tmp_path):
         file.seek(-1, 2)
         file.write(b"\x01")
     assert open_checkpoint(tmp_path / "one").weights_digest() != before
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "device", "chosen"),
+    [
+        (Kind.Q4_1, "auto", "cpu", torch.int8),
+        (Kind.Q4_1, "float32", "cpu", torch.float32),
+        (Kind.Q4_1, "auto", "cuda", torch.bfloat16),
+        (Kind.F16, "auto", "cpu", torch.float32),
+        (Kind.Q5_1, "auto", "cpu", torch.float32),
+    ],
+)
+def test_auto_goes_by_what_the_file_holds(tmp_path, kind, asked, device, chosen):
+    write_gguf(tmp_path / "m.gguf", kind)
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    assert choose_products(asked, torch.device(device), checkpoint) == chosen
+
+
+def test_a_folder_is_computed_in_float32(tmp_path):
+    write_hf_checkpoint(tmp_path, "llama")
+    checkpoint = open_checkpoint(tmp_path)
+    assert choose_products("auto", torch.device("cpu"), checkpoint) == torch.float32
 
 
 @pytest.mark.parametrize("name", ["gone", "gone.gguf"])

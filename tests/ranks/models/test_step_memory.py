@@ -3,12 +3,19 @@
 from dataclasses import replace
 
 import pytest
+import torch
+from gguf.constants import GGMLQuantizationType
 
-from ranks.models.step_memory import StepLimits, row_bytes
+from ranks.models.step_memory import (
+    StepLimits,
+    native_step_bytes,
+    native_step_bytes_per_position,
+    row_bytes,
+)
 from ranks.plan import Draw
 from ranks.sampler import draw_tokens
 from tests.support.allocations import peak_of_allocations
-from tests.support.tiny_checkpoints import write_hf_checkpoint
+from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
 
 NUM_BLOCKS = 128
@@ -59,3 +66,20 @@ def test_what_a_step_takes_grows_with_its_lanes_rows_and_positions(models):
     for larger in (replace(small, max_step_tokens=128), replace(small, num_lanes=8)):
         assert model.step_bytes(larger) > model.step_bytes(small)
     assert model.step_bytes_per_block(32, small) == 2 * model.step_bytes_per_block(16, small)
+
+
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_a_native_step_is_counted_by_its_rows_and_its_threads(tmp_path, num_threads):
+    write_gguf(tmp_path / "m.gguf", GGMLQuantizationType.Q4_1)
+    (model,) = load_models(tmp_path / "m.gguf", 1, torch.int8)
+    shape = model._parts.shape
+    small = StepLimits(max_step_tokens=64, num_lanes=2)
+    large = StepLimits(max_step_tokens=128, num_lanes=2)
+    row = (
+        native_step_bytes(model.config, shape, large, num_threads=num_threads)
+        - native_step_bytes(model.config, shape, small, num_threads=num_threads)
+    ) // 64
+    # The stream and the shards' sum, merged heads, attended heads, and gate and up for each thread.
+    assert row > 4 * (2 * 96 + 192 + 96 + 64 * num_threads)
+    scores = native_step_bytes_per_position(small, num_threads=num_threads)
+    assert scores >= num_threads * 8 * 4

@@ -1,0 +1,158 @@
+"""The llama family on the CPU with quantized weights: the native path.
+
+Laws: products are sums of integers, and what is floating point has one order for each row,
+so a row's bits are its own whatever shares its step, however its prompt is cut, on one
+rank or two, with any number of threads, on any processor (ADR 14). What a row does not
+see is never read: blocks need not be zeroed when they are opened.
+
+    token ids ── table ── x ── engine: all layers ── rows that draw ── head ── logits
+
+Of two ranks each runs half a layer after the other, and the halves' sums are all-reduced.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ranks.kv_store import KvStore
+from ranks.layers.rotary import Rotary
+from ranks.models.llama import describe_geometry
+from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
+from ranks.native.packing import PackedMatrix
+from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
+from ranks.shards import Collective, Shards
+from ranks.step_inputs import StepInputs
+from ranks.weights.model_config import ModelConfig
+from ranks.weights.row_table import RowTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeParts:
+    """The parts of a model on this rank, as the loader makes them."""
+
+    shape: ModelShape
+    table: RowTable
+    layers: tuple[LayerParts, ...]
+    norm: Floats
+    head: PackedMatrix
+    num_logits: int
+
+
+class NativeLlama:
+    """This rank's part of a llama-like model; implements `CausalLM`.
+
+    Args:
+        config: The model's facts.
+        shards: What this rank holds.
+        parts: The loaded parts.
+        engine: What runs the layers.
+        num_threads: With how many threads it does.
+    """
+
+    dtype = torch.int8  # of activations and products
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        shards: Shards,
+        parts: NativeParts,
+        engine: Engine,
+        num_threads: int,
+    ) -> None:
+        self.config = config
+        self.device = torch.device("cpu")
+        self.geometry = describe_geometry(config, shards)
+        self.products = f"native-{engine.name}"
+        self._is_leader = shards.rank == 0
+        self._holds_all = len(shards.held) == shards.num_shards
+        self._parts = parts
+        self._engine = engine
+        self._num_threads = num_threads
+        self._rotary = Rotary(config, device=self.device, dtype=torch.float32)
+        self._half_dim = config.head_dim // 2
+
+    def kv_bytes_per_block(self, block_size: int) -> int:
+        """Bytes that one KV block needs on this rank, all layers together."""
+        shape = self._parts.shape
+        values = 2 * shape.num_kv_heads * shape.head_dim * block_size
+        return self.config.num_layers * values * torch.float16.itemsize
+
+    def step_bytes(self, limits: StepLimits) -> int:
+        """Bytes that the largest step takes, whatever the length of its lanes."""
+        return native_step_bytes(
+            self.config, self._parts.shape, limits, num_threads=self._num_threads
+        )
+
+    def step_bytes_per_block(self, block_size: int, limits: StepLimits) -> int:
+        """Bytes that the largest step takes for each block of its longest lane."""
+        return block_size * native_step_bytes_per_position(limits, num_threads=self._num_threads)
+
+    def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:
+        """Make the KV store; the pool is zeroed.
+
+        Raises:
+            OutOfRoom: The pool does not fit.
+            ValueError: The block size does not fit the tiles of attention.
+        """
+        return KvStore(
+            num_layers=self.config.num_layers,
+            num_kv_heads=self._parts.shape.num_kv_heads,
+            head_dim=self._parts.shape.head_dim,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            like=torch.empty(0, dtype=torch.float16),
+        )
+
+    def are_rows_exact(self) -> bool:
+        """Whether a row has the same bits in any step: by construction."""
+        return True
+
+    @torch.inference_mode()
+    def forward(
+        self, inputs: StepInputs, kv: KvStore, collective: Collective
+    ) -> torch.Tensor | None:
+        """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
+        step = self._lay_out(inputs, kv)
+        x: Floats = self._parts.table.look_up(inputs.token_ids[: inputs.num_rows]).numpy()
+        if self._holds_all:
+            self._engine.run(step, x)
+        else:
+            self._run_halves(step, x, collective)
+        if not inputs.draw_rows.numel():
+            return torch.empty(0, self.config.vocab_size) if self._is_leader else None
+        drawing = x[inputs.draw_rows.numpy()]
+        logits = self._engine.head(drawing, self._parts.norm, self._parts.head)
+        return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
+
+    def _run_halves(self, step: StepRows, x: Floats, collective: Collective) -> None:
+        for number, layer in enumerate(self._parts.layers):
+            share = self._engine.attention_half(step, number, x)
+            total = collective.all_reduce(torch.from_numpy(share))
+            self._engine.add_total(total.numpy(), layer.output_bias, x)
+            share = self._engine.mlp_half(number, x)
+            total = collective.all_reduce(torch.from_numpy(share))
+            self._engine.add_total(total.numpy(), layer.down_bias, x)
+
+    def _lay_out(self, inputs: StepInputs, kv: KvStore) -> StepRows:
+        """The rows again, lane after lane; the groups of `StepInputs` are torch's concern."""
+        num_rows, num_blocks = inputs.num_rows, 0
+        lanes: list[tuple[int, int]] = []  # the first row, and where the table begins
+        for group in inputs.groups:
+            first_rows = group.rows.view(group.num_lanes, -1)[:, 0].tolist()
+            width = len(group.block_ids) // group.num_lanes
+            lanes += [(row, num_blocks + lane * width) for lane, row in enumerate(first_rows)]
+            num_blocks += len(group.block_ids)
+        lanes.sort()
+        positions = inputs.positions[:num_rows]
+        rotation = self._rotary.at(positions)
+        return StepRows(
+            positions=positions.numpy().astype(np.int32),
+            lane_rows=np.array([*(row for row, _ in lanes), num_rows], dtype=np.int32),
+            tables=np.concatenate([group.block_ids.numpy() for group in inputs.groups]),
+            table_at=np.array([at for _, at in lanes], dtype=np.int64),
+            cos=rotation.cos[:, 0, self._half_dim :].contiguous().numpy(),
+            sin=rotation.signed_sin[:, 0, self._half_dim :].contiguous().numpy(),
+            pool=kv.pool.numpy(),
+        )

@@ -1,0 +1,193 @@
+"""Load this rank's part of a quantized GGUF for the native path, tensor by tensor.
+
+Laws: no weight is rounded: the groups of the file are repacked. A model that the kernels
+do not fit is not loaded in part: `why_not_native` says so before.
+"""
+
+import numpy as np
+import structlog
+
+from ranks.models.native_llama import NativeLlama, NativeParts
+from ranks.native.library import NativeEngine, NoLibrary, open_library
+from ranks.native.packing import COLUMNS, GROUP, PACKABLE, PackedMatrix, pack
+from ranks.native.parts import Engine, Floats, LayerParts, ModelShape
+from ranks.native.reference_engine import ReferenceEngine
+from ranks.shards import MAX_SHARDS, Shards
+from ranks.weights.gguf_file import GgufFile
+from ranks.weights.model_config import ModelConfig
+from ranks.weights.reader import TensorReader
+
+log = structlog.get_logger()
+
+
+def why_not_native(config: ModelConfig, file: GgufFile) -> str | None:
+    """What of a file the kernels do not take; None when they take all of it."""
+    head = "embed_tokens.weight" if config.is_tied else "lm_head.weight"
+    names = {name for name in file.names() if name.endswith("_proj.weight")} | {head}
+    for name in sorted(names & file.names()):
+        kind_name = file.kind_name(name)
+        if kind_name not in PACKABLE:
+            return f"{name} has type {kind_name}"
+    for what, size, multiple in (
+        ("hidden_size", config.hidden_size, GROUP),
+        ("intermediate_size", config.intermediate_size, GROUP),
+        ("head_dim", config.head_dim, COLUMNS),
+        ("the width of a KV group", config.queries_per_kv_head * config.head_dim, GROUP),
+    ):
+        if size % multiple:
+            return f"{what} is {size}, no multiple of {multiple}"
+    if config.intermediate_size < MAX_SHARDS * GROUP:
+        return f"intermediate_size is {config.intermediate_size}, too small to be cut"
+    return None
+
+
+def load_native(
+    config: ModelConfig, shards: Shards, file: GgufFile, reader: TensorReader, *, num_threads: int
+) -> NativeLlama:
+    """Load the parts that `shards` names; without a library, to compute them in numpy.
+
+    Raises:
+        BadCheckpoint: A tensor is missing, unknown or misshapen.
+    """
+    parts = _Loader(config, shards, file, reader).load()
+    engine = _make_engine(parts, num_threads)
+    return NativeLlama(config, shards=shards, parts=parts, engine=engine, num_threads=num_threads)
+
+
+def _make_engine(parts: NativeParts, num_threads: int) -> Engine:
+    try:
+        library = open_library()
+    except NoLibrary as err:
+        log.warning("native_library_absent", reason=str(err), instead="numpy, the same bits")
+        return ReferenceEngine(parts.shape, parts.layers)
+    return NativeEngine(library, parts.shape, parts.layers, num_threads=num_threads)
+
+
+class _Loader:
+    """Knows how each tensor is named and cut."""
+
+    def __init__(
+        self, config: ModelConfig, shards: Shards, file: GgufFile, reader: TensorReader
+    ) -> None:
+        self._config = config
+        self._shards = shards
+        self._file = file
+        self._reader = reader
+        self._groups = shards.held_parts(config.num_kv_heads)
+        self._mlp_parts = shards.held_parts(config.intermediate_size, multiple=GROUP)
+
+    def load(self) -> NativeParts:
+        config = self._config
+        vocab = _joined(self._shards.held_parts(config.vocab_size, multiple=COLUMNS))
+        shape = (config.vocab_size, config.hidden_size)
+        table = self._reader.table("embed_tokens.weight", shape)
+        if config.is_tied:
+            self._reader.skip("lm_head.weight")
+        name = "embed_tokens.weight" if config.is_tied else "lm_head.weight"
+        head = self._matrix(name, shape, rows=vocab)
+        layers = tuple(self._layer(number) for number in range(config.num_layers))
+        norm = self._vector("norm.weight", config.hidden_size)
+        self._reader.finish()
+        return NativeParts(
+            shape=self._shape(),
+            table=table,
+            layers=layers,
+            norm=norm,
+            head=head,
+            num_logits=len(vocab),
+        )
+
+    def _shape(self) -> ModelShape:
+        config = self._config
+        head_parts = tuple(len(part) * config.queries_per_kv_head for part in self._groups)
+        return ModelShape(
+            hidden=config.hidden_size,
+            num_heads=sum(head_parts),
+            num_kv_heads=sum(map(len, self._groups)),
+            head_dim=config.head_dim,
+            head_parts=head_parts,
+            mlp_parts=tuple(map(len, self._mlp_parts)),
+            norm_eps=config.norm_eps,
+            score_scale=config.head_dim**-0.5,
+        )
+
+    def _layer(self, number: int) -> LayerParts:
+        config, prefix = self._config, f"layers.{number}"
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        hidden, inner = config.hidden_size, config.intermediate_size
+        columns = _joined(self._mlp_parts)
+        has_norms, has_bias = config.has_qk_norm, config.has_mlp_bias
+        per_group = config.queries_per_kv_head
+        return LayerParts(
+            input_norm=self._vector(f"{prefix}.input_layernorm.weight", hidden),
+            mlp_norm=self._vector(f"{prefix}.post_attention_layernorm.weight", hidden),
+            query_norm=self._head_norm(f"{attention}.q_norm.weight") if has_norms else None,
+            key_norm=self._head_norm(f"{attention}.k_norm.weight") if has_norms else None,
+            qkv=(
+                self._heads(f"{attention}.q_proj.weight", per_group),
+                self._heads(f"{attention}.k_proj.weight", 1),
+                self._heads(f"{attention}.v_proj.weight", 1),
+            ),
+            qkv_bias=self._qkv_bias(attention) if config.has_qkv_bias else None,
+            output=tuple(
+                self._matrix(
+                    f"{attention}.o_proj.weight",
+                    (hidden, config.num_heads * config.head_dim),
+                    columns=self._head_rows(part, per_group),
+                )
+                for part in self._groups
+            ),
+            output_bias=(
+                self._vector(f"{attention}.o_proj.bias", hidden) if config.has_output_bias else None
+            ),
+            gate=self._matrix(f"{mlp}.gate_proj.weight", (inner, hidden), rows=columns),
+            gate_bias=self._vector(f"{mlp}.gate_proj.bias", inner, columns) if has_bias else None,
+            up=self._matrix(f"{mlp}.up_proj.weight", (inner, hidden), rows=columns),
+            up_bias=self._vector(f"{mlp}.up_proj.bias", inner, columns) if has_bias else None,
+            down=tuple(
+                self._matrix(f"{mlp}.down_proj.weight", (hidden, inner), columns=part)
+                for part in self._mlp_parts
+            ),
+            down_bias=self._vector(f"{mlp}.down_proj.bias", hidden) if has_bias else None,
+            window=config.layer_windows[number],
+        )
+
+    def _matrix(
+        self, name: str, shape: tuple[int, int], *, rows: range | None = None,
+        columns: range | None = None,
+    ) -> PackedMatrix:  # fmt: skip
+        rows = range(shape[0]) if rows is None else rows
+        columns = range(shape[1]) if columns is None else columns
+        raw = self._reader.stored(
+            name, shape, lambda: self._file.read_raw(name, rows=rows, columns=columns)
+        )
+        return pack(self._file.kind_name(name), raw, len(columns))
+
+    def _heads(self, name: str, per_group: int) -> PackedMatrix:
+        total = self._config.num_kv_heads * per_group * self._config.head_dim
+        rows = self._head_rows(_joined(self._groups), per_group)
+        return self._matrix(name, (total, self._config.hidden_size), rows=rows)
+
+    def _head_rows(self, groups: range, per_group: int) -> range:
+        size = per_group * self._config.head_dim
+        return range(groups.start * size, groups.stop * size)
+
+    def _qkv_bias(self, prefix: str) -> Floats:
+        biases = []
+        for name, per_group in (("q", self._config.queries_per_kv_head), ("k", 1), ("v", 1)):
+            total = self._config.num_kv_heads * per_group * self._config.head_dim
+            rows = self._head_rows(_joined(self._groups), per_group)
+            biases.append(self._vector(f"{prefix}.{name}_proj.bias", total, rows))
+        return np.concatenate(biases)
+
+    def _head_norm(self, name: str) -> Floats:
+        return self._vector(name, self._config.head_dim)
+
+    def _vector(self, name: str, length: int, part: range | None = None) -> Floats:
+        vector: Floats = self._reader.vector(name, length, part=part).numpy()
+        return np.ascontiguousarray(vector, dtype=np.float32)
+
+
+def _joined(parts: list[range]) -> range:
+    """The held parts as one run: shards are held in order, without gaps."""
+    return range(parts[0].start, parts[-1].stop)

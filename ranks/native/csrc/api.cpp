@@ -1,0 +1,106 @@
+// What Python calls. Every name starts with lanehost_; pointers are not checked here, the
+// caller in `ranks/native/library.py` makes them of arrays that it checked.
+#include <cstring>
+#include <new>
+
+#include "kernels.h"
+#include "model.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+using lanehost::Activations;
+using lanehost::AttentionTask;
+using lanehost::Half;
+using lanehost::KernelSet;
+using lanehost::Layer;
+using lanehost::Matrix;
+using lanehost::Model;
+using lanehost::Shape;
+using lanehost::Step;
+using lanehost::Write;
+
+namespace {
+
+bool can_run(const char* name) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (std::strcmp(name, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    if (std::strcmp(name, "avx512") == 0)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c");
+#endif
+    return std::strcmp(name, "portable") == 0;
+}
+
+const KernelSet* const* all_sets() {
+    static const KernelSet* const sets[] = {
+#if defined(LANEHOST_X86_SETS)
+        lanehost::avx512_kernels(), lanehost::avx2_kernels(),
+#endif
+        lanehost::portable_kernels(), nullptr};
+    return sets;
+}
+
+// Null where the set was not built, or this processor lacks it.
+const KernelSet* find(const char* name) {
+    for (const KernelSet* const* set = all_sets(); *set; set++)
+        if (std::strcmp((*set)->name, name) == 0 && can_run(name)) return *set;
+    return nullptr;
+}
+
+}  // namespace
+
+// Which sources this was made of (`ranks/native/build.py`).
+EXPORTED const char* lanehost_sources() { return LANEHOST_SOURCES; }
+EXPORTED int lanehost_can_run(const char* set) { return find(set) != nullptr; }
+
+EXPORTED Model* lanehost_new_model(const Shape* shape, const Layer* layers, int num_layers,
+                                   const char* set, int num_threads) {
+    const KernelSet* kernels = find(set);
+    if (kernels == nullptr) return nullptr;
+    return new (std::nothrow) Model(*shape, layers, num_layers, *kernels, num_threads);
+}
+EXPORTED void lanehost_end_model(Model* model) { delete model; }
+EXPORTED void lanehost_run(Model* model, const Step* step, float* x) { model->run(*step, x); }
+EXPORTED void lanehost_attention_half(Model* model, const Step* step, int layer, const float* x,
+                                      float* share) {
+    model->attention_half(*step, layer, x, share);
+}
+EXPORTED void lanehost_mlp_half(Model* model, int layer, const float* x, int rows, float* share) {
+    model->mlp_half(layer, x, rows, share);
+}
+EXPORTED void lanehost_add_total(Model* model, const float* total, const float* bias, int rows,
+                                 float* x) {
+    model->add_total(total, bias, rows, x);
+}
+EXPORTED void lanehost_head(Model* model, const float* x, const float* norm, const Matrix* weight,
+                            int rows, float* y) {
+    model->head(x, norm, *weight, rows, y);
+}
+
+// Single kernels, for the tests.
+EXPORTED void lanehost_quantize(const char* set, const float* x, int rows, const Activations* to) {
+    for (int row = 0; row < rows; row++, x += to->groups * lanehost::kGroup)
+        find(set)->quantize(x, *to, row, 0, to->groups);
+}
+EXPORTED void lanehost_product(const char* set, const Matrix* weight, int first, int last,
+                               const Activations* x, int rows, float* y) {
+    find(set)->product(*weight, first, last, *x, rows, y, weight->outputs, Write::kSet);
+}
+EXPORTED void lanehost_norm(const char* set, const float* x, const float* weight, int width,
+                            float eps, float* y) {
+    find(set)->norm(x, weight, width, eps, y);
+}
+EXPORTED void lanehost_rotate(const char* set, float* head, const float* cos, const float* sin,
+                              int head_dim, float scale) {
+    find(set)->rotate(head, cos, sin, head_dim, scale);
+}
+EXPORTED void lanehost_gate(const char* set, const float* gate, const float* up, int count, float* y) {
+    find(set)->gate(gate, up, count, y);
+}
+EXPORTED void lanehost_to_half(const char* set, const float* x, int count, Half* y) {
+    find(set)->to_half(x, count, y);
+}
+EXPORTED void lanehost_attend(const char* set, const AttentionTask* task) { find(set)->attend(*task); }

@@ -1,0 +1,308 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lanehost {
+namespace {
+
+constexpr int kLookRows = 8;      // rows of a prompt that attend in one go
+constexpr int kLookQueries = 64;  // queries of one call of the kernel
+constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together: one group
+
+constexpr int kLayerStages = 8;
+constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
+
+int tiles(int rows) { return (rows + kTileRows - 1) / kTileRows; }
+int64_t round_up(int64_t count, int64_t multiple) {
+    return (count + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+uint8_t* Model::Buffer::reserve(size_t needed) {
+    if (needed > size) {
+        bytes.reset(new uint8_t[needed + 64]);
+        // Rows that fill up a tile are computed with: they must hold numbers.
+        std::memset(bytes.get(), 0, needed + 64);
+        size = needed;
+    }
+    return reinterpret_cast<uint8_t*>(round_up(int64_t(bytes.get()), 64));
+}
+
+float* Model::Buffer::floats() const {
+    return reinterpret_cast<float*>(round_up(int64_t(bytes.get()), 64));
+}
+
+void Model::Quantized::reserve(int rows, int inputs) {
+    const size_t groups = inputs / kGroup, count = size_t(tiles(rows)) * groups * kTileRows;
+    of.values = reinterpret_cast<int8_t*>(values.reserve(count * kGroup));
+    of.scales = reinterpret_cast<float*>(scales.reserve(count * 8));
+    of.weighted_sums = reinterpret_cast<float*>(weighted_sums.reserve(count * 4));
+    of.sums = reinterpret_cast<int32_t*>(sums.reserve(count * 8));
+    of.groups = int32_t(groups);
+}
+
+Model::Model(const Shape& shape, const Layer* layers, int num_layers, const KernelSet& kernels,
+             int num_threads)
+    : shape_(shape),
+      layers_(layers, layers + num_layers),
+      kernels_(kernels),
+      team_(num_threads),
+      qkv_width_((shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim) {
+    for (int shard = 0; shard < shape.num_shards; shard++) {
+        attended_width_ += shape.head_parts[shard] * shape.head_dim;
+        mlp_width_ += shape.mlp_parts[shard];
+    }
+}
+
+// All memory of a step, before its team starts.
+void Model::reserve(int num_rows) {
+    const size_t rows = size_t(num_rows);
+    input_.reserve(num_rows, shape_.hidden);
+    for (int shard = 0; shard < shape_.num_shards; shard++) {
+        heads_[shard].reserve(num_rows, shape_.head_parts[shard] * shape_.head_dim);
+        columns_[shard].reserve(num_rows, shape_.mlp_parts[shard]);
+    }
+    qkv_.reserve(rows * qkv_width_ * 4);
+    shares_.reserve(rows * shape_.hidden * 4);
+    attended_.reserve(rows * attended_width_ * 4);
+    normed_.reserve(size_t(team_.size()) * shape_.hidden * 4);
+    gates_.reserve(size_t(team_.size()) * rows * 2 * kUnit * 4);
+}
+
+// Who attends to what, and room for the scores.
+void Model::plan_looks(const Step& step) {
+    int longest = 0;
+    looks_.clear();
+    for (int lane = 0; lane < step.num_lanes; lane++) {
+        const int end = step.lane_rows[lane + 1];
+        longest = std::max(longest, step.positions[end - 1] + 1);
+        // The last rows see most: they come first, so that no member is left alone with them.
+        for (int row = step.lane_rows[lane] + (end - step.lane_rows[lane] - 1) / kLookRows * kLookRows;
+             row >= step.lane_rows[lane]; row -= kLookRows)
+            for (int head = 0; head < shape_.num_kv_heads; head++)
+                looks_.push_back({lane, row, std::min(kLookRows, end - row), head});
+    }
+    scores_stride_ = round_up(longest, 16) + 16;  // a multiple of 4 KiB would alias
+    member_scores_ = scores_stride_ * kMaxQueries;
+    scores_.reserve(size_t(team_.size()) * member_scores_ * 4);
+}
+
+template <typename Work>
+void Model::on_team(int num_stages, Work work) {
+    team_.run([](void* context, Turn turn) { (*static_cast<Work*>(context))(turn); }, &work,
+              num_stages);
+}
+
+template <typename Piece>
+void Model::in_parts(Turn& turn, int total, const Piece& piece) {
+    const int count = team_.size() == 1 ? 1 : std::min(total, team_.size() * kPiecesEach);
+    team_.share(turn, count, [&](int n) {
+        piece(Range{int(int64_t(total) * n / count), int(int64_t(total) * (n + 1) / count)});
+    });
+}
+
+void Model::run(const Step& step, float* x) {
+    reserve(step.rows);
+    plan_looks(step);
+    on_team(int(layers_.size()) * kLayerStages, [&](Turn turn) {
+        for (int number = 0; number < int(layers_.size()); number++) {
+            attention(step, number, x, {x, shares_.floats()}, turn);
+            mlp(number, x, step.rows, {x, shares_.floats()}, turn);
+        }
+    });
+}
+
+void Model::attention_half(const Step& step, int layer, const float* x, float* share) {
+    reserve(step.rows);
+    plan_looks(step);
+    on_team(kLayerStages, [&](Turn turn) { attention(step, layer, x, {nullptr, share}, turn); });
+}
+
+void Model::mlp_half(int layer, const float* x, int rows, float* share) {
+    reserve(rows);
+    on_team(kLayerStages, [&](Turn turn) { mlp(layer, x, rows, {nullptr, share}, turn); });
+}
+
+void Model::attention(const Step& step, int number, const float* x, Target to, Turn& turn) {
+    const Layer& layer = layers_[number];
+    const int rows = step.rows;
+    quantize_norm(x, layer.input_norm, rows, turn);
+    in_parts(turn, qkv_width_ / kColumns, [&](Range blocks) { multiply_qkv(layer, rows, blocks); });
+    in_parts(turn, rows, [&](Range part) { rotate_and_keep(step, layer, number, part); });
+    team_.share(turn, int(looks_.size()), [&](int n) {
+        attend_look(step, layer, number, looks_[n], scores_.floats() + turn.member * member_scores_);
+        quantize_heads(looks_[n]);
+    });
+    in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
+        sum_shards(layer.output, layer.output_bias, heads_, rows, to, blocks);
+    });
+}
+
+void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
+    const Layer& layer = layers_[number];
+    quantize_norm(x, layer.mlp_norm, rows, turn);
+    in_parts(turn, mlp_width_ / kUnit, [&](Range units) {
+        float* gates = gates_.floats() + size_t(turn.member) * rows * 2 * kUnit;
+        gate_and_quantize(layer, rows, units, gates);
+    });
+    in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
+        sum_shards(layer.down, layer.down_bias, columns_, rows, to, blocks);
+    });
+}
+
+void Model::quantize_norm(const float* x, const float* weight, int rows, Turn& turn) {
+    float* normed = normed_.floats() + size_t(turn.member) * shape_.hidden;
+    in_parts(turn, rows, [&](Range part) {
+        for (int row = part.first; row < part.last; row++) {
+            kernels_.norm(x + size_t(row) * shape_.hidden, weight, shape_.hidden, shape_.norm_eps,
+                          normed);
+            kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
+        }
+    });
+}
+
+void Model::multiply_qkv(const Layer& layer, int rows, Range own) {
+    float* to = qkv_.floats();
+    int begin = 0;  // the first block of a matrix, counted over all three
+    for (const Matrix& matrix : layer.qkv) {
+        const int blocks = matrix.outputs / kColumns;
+        const int first = std::max(own.first - begin, 0), last = std::min(own.last - begin, blocks);
+        if (first < last)
+            kernels_.product(matrix, first, last, input_.of, rows, to + begin * kColumns, qkv_width_,
+                             Write::kSet);
+        begin += blocks;
+    }
+    if (layer.qkv_bias == nullptr) return;
+    const int at = own.first * kColumns, count = (own.last - own.first) * kColumns;
+    for (int row = 0; row < rows; row++)
+        kernels_.add(to + size_t(row) * qkv_width_ + at, layer.qkv_bias + at, count);
+}
+
+void Model::rotate_and_keep(const Step& step, const Layer& layer, int number, Range own) {
+    const int dim = shape_.head_dim;
+    const Pool& pool = step.pool;
+    std::vector<Half> halves(dim);
+    int lane = 0;
+    for (int row = own.first; row < own.last; row++) {
+        while (row >= step.lane_rows[lane + 1]) lane++;
+        float* head = qkv_.floats() + size_t(row) * qkv_width_;
+        const float *cos = step.cos + size_t(row) * dim / 2, *sin = step.sin + size_t(row) * dim / 2;
+        for (int i = 0; i < shape_.num_heads; i++, head += dim) {
+            if (layer.query_norm) kernels_.norm(head, layer.query_norm, dim, shape_.norm_eps, head);
+            kernels_.rotate(head, cos, sin, dim, shape_.score_scale);
+        }
+        const int64_t size = pool.block_size, position = step.positions[row];
+        const int64_t block = step.tables[step.table_at[lane] + position / size];
+        for (int i = 0; i < shape_.num_kv_heads; i++, head += dim) {
+            if (layer.key_norm) kernels_.norm(head, layer.key_norm, dim, shape_.norm_eps, head);
+            kernels_.rotate(head, cos, sin, dim, 1.0f);
+            Half* keys = pool.data + number * pool.layer_stride + i * pool.head_stride +
+                         block * size * dim;
+            kernels_.to_half(head, dim, halves.data());
+            for (int d = 0; d < dim; d++) keys[d * size + position % size] = halves[d];
+            kernels_.to_half(head + shape_.num_kv_heads * dim, dim,
+                             keys + pool.part_stride + position % size * dim);
+        }
+    }
+}
+
+void Model::attend_look(const Step& step, const Layer& layer, int number, const Look& look,
+                        float* scores) {
+    const int dim = shape_.head_dim, per_head = shape_.num_heads / shape_.num_kv_heads;
+    const float* queries[kLookQueries];
+    float* results[kLookQueries];
+    int32_t starts[kLookQueries], stops[kLookQueries];
+    const Half* keys =
+        step.pool.data + number * step.pool.layer_stride + look.kv_head * step.pool.head_stride;
+    AttentionTask task{keys, keys + step.pool.part_stride, step.tables + step.table_at[look.lane],
+                       int32_t(step.pool.block_size), dim, 0, queries, results, starts, stops,
+                       scores, scores_stride_};
+    for (int row = look.first_row; row < look.first_row + look.rows; row++) {
+        const int32_t stop = step.positions[row] + 1;
+        for (int i = look.kv_head * per_head; i < (look.kv_head + 1) * per_head; i++) {
+            queries[task.num_queries] = qkv_.floats() + size_t(row) * qkv_width_ + i * dim;
+            results[task.num_queries] = attended_.floats() + size_t(row) * attended_width_ + i * dim;
+            starts[task.num_queries] =
+                layer.window ? int32_t(std::max<int64_t>(0, stop - layer.window)) : 0;
+            stops[task.num_queries] = stop;
+            if (++task.num_queries == kLookQueries) {
+                kernels_.attend(task);
+                task.num_queries = 0;
+            }
+        }
+    }
+    if (task.num_queries) kernels_.attend(task);
+}
+
+void Model::quantize_heads(const Look& look) {
+    const int dim = shape_.head_dim, per_head = shape_.num_heads / shape_.num_kv_heads;
+    int shard = 0, first_head = 0;
+    while (look.kv_head * per_head >= first_head + shape_.head_parts[shard])
+        first_head += shape_.head_parts[shard++];
+    const int first = (look.kv_head * per_head - first_head) * dim / kGroup;
+    for (int row = look.first_row; row < look.first_row + look.rows; row++)
+        kernels_.quantize(
+            attended_.floats() + size_t(row) * attended_width_ + look.kv_head * per_head * dim,
+            heads_[shard].of, row, first, first + per_head * dim / kGroup);
+}
+
+// One group of columns after the other, so that gate and up stay in the cache.
+void Model::gate_and_quantize(const Layer& layer, int rows, Range own, float* gates) {
+    float* ups = gates + kUnit;
+    const int first_units = shape_.mlp_parts[0] / kUnit;
+    for (int unit = own.first; unit < own.last; unit++) {
+        const int block = unit * 2, column = unit * kUnit;
+        kernels_.product(layer.gate, block, block + 2, input_.of, rows, gates - column, 2 * kUnit,
+                         Write::kSet);
+        kernels_.product(layer.up, block, block + 2, input_.of, rows, ups - column, 2 * kUnit,
+                         Write::kSet);
+        const int shard = unit >= first_units, group = shard ? unit - first_units : unit;
+        for (int row = 0; row < rows; row++) {
+            float *gate = gates + size_t(row) * 2 * kUnit, *up = gate + kUnit;
+            if (layer.gate_bias) kernels_.add(gate, layer.gate_bias + column, kUnit);
+            if (layer.up_bias) kernels_.add(up, layer.up_bias + column, kUnit);
+            kernels_.gate(gate, up, kUnit, gate);
+            kernels_.quantize(gate, columns_[shard].of, row, group, group + 1);
+        }
+    }
+}
+
+void Model::sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
+                       Target to, Range own) {
+    const int hidden = shape_.hidden;
+    for (int shard = 0; shard < shape_.num_shards; shard++)
+        kernels_.product(parts[shard], own.first, own.last, from[shard].of, rows, to.share, hidden,
+                         shard ? Write::kAdd : Write::kSet);
+    if (to.rows == nullptr) return;
+    const int at = own.first * kColumns, count = (own.last - own.first) * kColumns;
+    for (int row = 0; row < rows; row++) {
+        const size_t begin = size_t(row) * hidden + at;
+        if (bias) kernels_.add(to.share + begin, bias + at, count);
+        kernels_.add(to.rows + begin, to.share + begin, count);
+    }
+}
+
+void Model::add_total(const float* total, const float* bias, int rows, float* x) {
+    float* sum = reinterpret_cast<float*>(normed_.reserve(size_t(team_.size()) * shape_.hidden * 4));
+    for (int row = 0; row < rows; row++, total += shape_.hidden, x += shape_.hidden) {
+        std::memcpy(sum, total, size_t(shape_.hidden) * 4);
+        if (bias) kernels_.add(sum, bias, shape_.hidden);
+        kernels_.add(x, sum, shape_.hidden);
+    }
+}
+
+void Model::head(const float* x, const float* norm, const Matrix& weight, int rows, float* y) {
+    input_.reserve(rows, shape_.hidden);
+    normed_.reserve(size_t(team_.size()) * shape_.hidden * 4);
+    on_team(2, [&](Turn turn) {
+        quantize_norm(x, norm, rows, turn);
+        in_parts(turn, weight.outputs / kColumns, [&](Range blocks) {
+            kernels_.product(weight, blocks.first, blocks.last, input_.of, rows, y, weight.outputs,
+                             Write::kSet);
+        });
+    });
+}
+
+}  // namespace lanehost

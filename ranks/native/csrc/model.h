@@ -1,0 +1,144 @@
+// This rank's part of a llama-like model, and one step of it.
+//
+// A step is run by a team, stage after stage. Which member computes which piece of a stage
+// changes no bit of the result.
+//
+//   x -- norm -- qkv -- rotate, KV -- attend -- output (sum over shards) -- + x
+//     -- norm -- gate, up -- silu * -- down (sum over shards) -- + x
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "team.h"
+
+namespace lanehost {
+
+constexpr int kMaxShards = 2;
+
+// The structs below are laid out as `ranks/native/library.py` writes them.
+struct Shape {
+    int32_t hidden;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t num_shards;               // held by this rank
+    int32_t head_parts[kMaxShards];   // query heads of each held shard
+    int32_t mlp_parts[kMaxShards];    // MLP columns of each held shard
+    float norm_eps;
+    float score_scale;
+};
+
+struct Layer {
+    const float* input_norm;
+    const float* mlp_norm;
+    const float* query_norm;  // or null, as the next and the biases
+    const float* key_norm;
+    Matrix qkv[3];
+    const float* qkv_bias;
+    Matrix output[kMaxShards];
+    Matrix gate, up;
+    const float* gate_bias;
+    const float* up_bias;
+    Matrix down[kMaxShards];
+    const float* output_bias;
+    const float* down_bias;
+    int64_t window;  // positions that a token sees; 0 sees all
+};
+
+// Keys and values: [layers][keys, values][KV heads][blocks][...], a block of keys is
+// [head_dim][positions], one of values [positions][head_dim].
+struct Pool {
+    Half* data;
+    int64_t layer_stride;  // Halves from one layer to the next
+    int64_t part_stride;   // from keys to values
+    int64_t head_stride;   // from one KV head to the next
+    int64_t block_size;
+};
+
+// The rows of a step. Rows of one lane lie one after another, in the order of positions.
+struct Step {
+    int32_t rows;
+    int32_t num_lanes;
+    const int32_t* positions;   // [rows]
+    const int32_t* lane_rows;   // [lanes + 1]: the first row of each lane
+    const int64_t* tables;      // blocks of all lanes, one lane after another
+    const int64_t* table_at;    // [lanes]: where a lane's blocks begin
+    const float* cos;           // [rows][head_dim / 2]
+    const float* sin;
+    Pool pool;
+};
+
+class Model {
+   public:
+    Model(const Shape& shape, const Layer* layers, int num_layers, const KernelSet& kernels,
+          int num_threads);
+
+    // All layers; x [rows][hidden] is read and written. For a rank that holds all shards.
+    void run(const Step& step, float* x);
+    // One half of a layer; writes this rank's share of the sum over shards.
+    void attention_half(const Step& step, int layer, const float* x, float* share);
+    void mlp_half(int layer, const float* x, int rows, float* share);
+    // The other end of a half: x + (total + bias).
+    void add_total(const float* total, const float* bias, int rows, float* x);
+    // y = weight times norm(x).
+    void head(const float* x, const float* norm, const Matrix& weight, int rows, float* y);
+
+   private:
+    struct Buffer {
+        std::unique_ptr<uint8_t[]> bytes;
+        size_t size = 0;
+        uint8_t* reserve(size_t needed);  // on a line of the cache
+        float* floats() const;
+    };
+    struct Quantized {
+        Buffer values, scales, weighted_sums, sums;
+        Activations of{};
+        void reserve(int rows, int inputs);
+    };
+    // Some rows of one lane, for one KV head.
+    struct Look {
+        int lane, first_row, rows, kv_head;
+    };
+    struct Range {
+        int first, last;
+    };
+    // Where the sum over shards goes: added to the rows, or left as this rank's share.
+    struct Target {
+        float* rows;
+        float* share;
+    };
+
+    void reserve(int rows);
+    void plan_looks(const Step& step);
+    void attention(const Step& step, int number, const float* x, Target to, Turn& turn);
+    void mlp(int number, const float* x, int rows, Target to, Turn& turn);
+    void quantize_norm(const float* x, const float* weight, int rows, Turn& turn);
+    void multiply_qkv(const Layer& layer, int rows, Range part);
+    void rotate_and_keep(const Step& step, const Layer& layer, int number, Range rows);
+    void attend_look(const Step& step, const Layer& layer, int number, const Look& look,
+                     float* scores);
+    void quantize_heads(const Look& look);
+    void gate_and_quantize(const Layer& layer, int rows, Range units, float* gates);
+    void sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
+                    Target to, Range blocks);
+    // The next stage of a turn: `total` units in ranges, each to whoever is free.
+    template <typename Piece>
+    void in_parts(Turn& turn, int total, const Piece& piece);
+    template <typename Work>
+    void on_team(int num_stages, Work work);
+
+    const Shape shape_;
+    const std::vector<Layer> layers_;
+    const KernelSet& kernels_;
+    Team team_;
+    int attended_width_ = 0, mlp_width_ = 0, qkv_width_;
+    std::vector<Look> looks_;
+    int64_t scores_stride_ = 0;
+    int64_t member_scores_ = 0;  // floats of one member
+    Quantized input_, heads_[kMaxShards], columns_[kMaxShards];
+    Buffer qkv_, shares_, normed_, gates_, attended_, scores_;
+};
+
+}  // namespace lanehost

@@ -1,0 +1,87 @@
+// A few threads that work through the same stages, and share the work of each.
+//
+// A stage is done when all its pieces are; who computes which is settled as they go. So a
+// member whose core is taken away holds up the others only if it has a piece in hand: the
+// cores of a machine are shared, also with the master. Waiting is spinning for some
+// microseconds, then sleeping. The caller of `run` is member 0.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lanehost {
+
+// One member's way through a run.
+struct Turn {
+    int member;
+    int stage;
+};
+
+class Team {
+   public:
+    using Work = void (*)(void* context, Turn turn);
+
+    explicit Team(int size);
+    ~Team();
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+
+    int size() const { return size_; }
+    // Run `work` on the members that come; returns when all stages are done and all have left.
+    void run(Work work, void* context, int num_stages);
+
+    // The next stage, within `run`: call piece(n) once for each n below `count`, on any member;
+    // returns when all of them have returned. All members go through the same stages.
+    template <typename Piece>
+    void share(Turn& turn, int count, const Piece& piece) {
+        Stage& stage = stages_[turn.stage++];
+        for (int n; (n = stage.next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+            piece(n);
+            if (stage.done.fetch_add(1) + 1 == count) wake();
+        }
+        wait([&] { return stage.done.load() == count; });
+    }
+
+   private:
+    struct alignas(64) Stage {
+        std::atomic<int> next{0};
+        std::atomic<int> done{0};
+    };
+
+    void serve(int member);
+    static void pause();
+
+    template <typename Reached>
+    void wait(const Reached& reached) {
+        for (int spin = 0; spin < kSpins; spin++) {
+            if (reached()) return;
+            pause();
+        }
+        std::unique_lock<std::mutex> lock(mutex_);
+        num_sleepers_.fetch_add(1);
+        changed_.wait(lock, reached);
+        num_sleepers_.fetch_sub(1);
+    }
+    void wake();
+
+    // Some tens of microseconds: the longest that members of a step usually wait for another.
+    static constexpr int kSpins = 1500;
+
+    const int size_;
+    Work work_ = nullptr;
+    void* context_ = nullptr;
+    std::unique_ptr<Stage[]> stages_;
+    int max_stages_ = 0;
+    alignas(64) std::atomic<int> round_{0};  // the last that was begun; negative: end
+    std::atomic<int> open_{0};               // the round that may be entered; 0: none
+    alignas(64) std::atomic<int> inside_{0};
+    std::atomic<int> num_sleepers_{0};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace lanehost

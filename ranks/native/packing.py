@@ -1,0 +1,177 @@
+"""Quantized matrices as the kernels take them, made of the groups of a GGUF file.
+
+Laws: nothing is rounded. A packed matrix holds the very quants, scales and minimums of the
+file; a Q4_0 group, scale · (q - 8), becomes scale · q + minimum with the minimum -8 · scale.
+
+How a block lies in memory: `csrc/kernels.h`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+GROUP = 32
+COLUMNS = 16
+# Rows of a file that are unpacked at once: a whole vocabulary would take eight times its bytes.
+_ROWS_AT_ONCE = 4096
+_LINE = 64
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class MatrixKind(IntEnum):
+    """Bits of a quant; the numbers are those of `csrc/kernels.h`."""
+
+    FOUR_BIT = 4
+    EIGHT_BIT = 8
+
+
+# Types of GGUF whose groups the kernels take: the bytes of a group, and what it becomes.
+PACKABLE = {
+    "Q4_0": (18, MatrixKind.FOUR_BIT),
+    "Q4_1": (20, MatrixKind.FOUR_BIT),
+    "Q8_0": (34, MatrixKind.EIGHT_BIT),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Quants with what turns them into weights: weight = scale · quant + minimum.
+
+    Shapes: `quants` uint8 or int8 [outputs, inputs]; `scales` and `minimums` float16
+    [outputs, groups]; groups of eight bits have no minimums.
+    """
+
+    quants: npt.NDArray[np.uint8] | npt.NDArray[np.int8]
+    scales: npt.NDArray[np.float16]
+    minimums: npt.NDArray[np.float16] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedMatrix:
+    """A weight [outputs, inputs]; `outputs` is padded with zeros to whole blocks.
+
+    `data` is uint8 [blocks, bytes of a block], on a line of the cache.
+    """
+
+    kind: MatrixKind
+    outputs: int
+    inputs: int
+    data: Bytes
+
+
+def pack(kind_name: str, raw: Bytes, inputs: int) -> PackedMatrix:
+    """Pack rows of a GGUF, uint8 [outputs, bytes of a row], of one of the types in `PACKABLE`."""
+    _, kind = PACKABLE[kind_name]
+    num_blocks = -(-raw.shape[0] // COLUMNS)
+    data = _on_a_line(num_blocks, _block_bytes(kind, inputs // GROUP))
+    for begin in range(0, raw.shape[0], _ROWS_AT_ONCE):
+        part = raw[begin : begin + _ROWS_AT_ONCE]
+        missing = -part.shape[0] % COLUMNS
+        if missing:
+            part = np.pad(part, ((0, missing), (0, 0)))
+        first = begin // COLUMNS
+        blocks = data[first : first + part.shape[0] // COLUMNS]
+        _pack_into(blocks, kind, read_groups(kind_name, part))
+    return PackedMatrix(kind=kind, outputs=num_blocks * COLUMNS, inputs=inputs, data=data)
+
+
+def read_groups(kind_name: str, raw: Bytes) -> Groups:
+    """Take the groups of rows apart, uint8 [outputs, bytes of a row]."""
+    group_bytes, kind = PACKABLE[kind_name]
+    parts = raw.reshape(raw.shape[0], -1, group_bytes)
+    scales = _halves(parts, 0)
+    if kind is MatrixKind.EIGHT_BIT:
+        quants = np.ascontiguousarray(parts[:, :, 2:]).view(np.int8)
+        return Groups(quants=quants.reshape(raw.shape[0], -1), scales=scales, minimums=None)
+    minimums = scales * np.float16(-8) if kind_name == "Q4_0" else _halves(parts, 2)
+    both = parts[:, :, group_bytes - GROUP // 2 :]
+    # A byte holds quant i in its low half and quant i + 16 in its high half.
+    nibbles = np.concatenate((both & 15, both >> 4), axis=2)
+    return Groups(quants=nibbles.reshape(raw.shape[0], -1), scales=scales, minimums=minimums)
+
+
+def unpack(matrix: PackedMatrix) -> Groups:
+    """Undo `pack`; rows that fill up the last block are zeros."""
+    num_groups = matrix.inputs // GROUP
+    num_blocks = matrix.data.shape[0]
+    if matrix.kind is MatrixKind.EIGHT_BIT:
+        at = _scale_bytes(num_groups)
+        scales = _by_output(matrix.data[:, : num_groups * 32], num_groups)
+        quads = matrix.data[:, at:].reshape(num_blocks, num_groups, 8, COLUMNS, 4)
+        quants = _quads_to_rows(quads).view(np.int8)
+        return Groups(quants=quants, scales=scales, minimums=None)
+    groups = matrix.data.reshape(num_blocks, num_groups, 320)
+    both = groups[:, :, :256].reshape(num_blocks, num_groups, 4, 1, COLUMNS, 4)
+    quads = np.concatenate((both & 15, both >> 4), axis=3)
+    return Groups(
+        quants=_quads_to_rows(quads.reshape(num_blocks, num_groups, 8, COLUMNS, 4)),
+        scales=_by_output(groups[:, :, 256:288], num_groups),
+        minimums=_by_output(groups[:, :, 288:], num_groups),
+    )
+
+
+def _pack_into(blocks: Bytes, kind: MatrixKind, groups: Groups) -> None:
+    num_blocks, num_groups = blocks.shape[0], groups.scales.shape[1]
+    quads = _rows_to_quads(groups.quants.view(np.uint8), num_blocks, num_groups)
+    scales = _by_block(groups.scales, num_blocks)
+    if kind is MatrixKind.EIGHT_BIT:
+        at = _scale_bytes(num_groups)
+        blocks[:, : num_groups * 32] = scales.reshape(num_blocks, -1)
+        blocks[:, num_groups * 32 : at] = 0
+        blocks[:, at:] = quads.reshape(num_blocks, -1)
+        return
+    assert groups.minimums is not None
+    parts = blocks.reshape(num_blocks, num_groups, 320)
+    parts[:, :, :256] = (quads[:, :, 0::2] | quads[:, :, 1::2] << 4).reshape(
+        num_blocks, num_groups, 256
+    )
+    parts[:, :, 256:288] = scales
+    parts[:, :, 288:] = _by_block(groups.minimums, num_blocks)
+
+
+def _rows_to_quads(quants: Bytes, num_blocks: int, num_groups: int) -> Bytes:
+    """[outputs, inputs] → [blocks, groups, 8 quads, columns, 4]."""
+    shaped = quants.reshape(num_blocks, COLUMNS, num_groups, 8, 4)
+    return np.ascontiguousarray(shaped.transpose(0, 2, 3, 1, 4))
+
+
+def _quads_to_rows(quads: Bytes) -> Bytes:
+    num_blocks, num_groups = quads.shape[:2]
+    return np.ascontiguousarray(quads.transpose(0, 3, 1, 2, 4)).reshape(
+        num_blocks * COLUMNS, num_groups * GROUP
+    )
+
+
+def _by_block(halves: npt.NDArray[np.float16], num_blocks: int) -> Bytes:
+    """[outputs, groups] → bytes [blocks, groups, 32]."""
+    shaped = halves.reshape(num_blocks, COLUMNS, -1).transpose(0, 2, 1)
+    return np.ascontiguousarray(shaped).view(np.uint8)
+
+
+def _by_output(raw: Bytes, num_groups: int) -> npt.NDArray[np.float16]:
+    halves = np.ascontiguousarray(raw).view("<f2").reshape(-1, num_groups, COLUMNS)
+    return np.ascontiguousarray(halves.transpose(0, 2, 1)).reshape(-1, num_groups)
+
+
+def _halves(parts: Bytes, at: int) -> npt.NDArray[np.float16]:
+    return np.ascontiguousarray(parts[:, :, at : at + 2]).view("<f2")[:, :, 0]
+
+
+def _scale_bytes(num_groups: int) -> int:
+    return -(-num_groups * 32 // _LINE) * _LINE
+
+
+def _block_bytes(kind: MatrixKind, num_groups: int) -> int:
+    if kind is MatrixKind.FOUR_BIT:
+        return num_groups * 320
+    return _scale_bytes(num_groups) + num_groups * 512
+
+
+def _on_a_line(num_blocks: int, block_bytes: int) -> Bytes:
+    size = num_blocks * block_bytes
+    memory = np.empty(size + _LINE, dtype=np.uint8)
+    at = -memory.ctypes.data % _LINE
+    return memory[at : at + size].reshape(num_blocks, block_bytes)

@@ -1,0 +1,128 @@
+"""What the kernels take is loaded as it is in the file; what they do not take is named."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gguf.constants import GGMLQuantizationType
+from structlog.testing import capture_logs
+
+from ranks.errors import BadCheckpoint
+from ranks.models import native_loader
+from ranks.models.native_loader import why_not_native
+from ranks.models.registry import open_checkpoint
+from ranks.native.library import NoLibrary
+from ranks.native.packing import GROUP, unpack
+from tests.support.tiny_checkpoints import write_gguf
+from tests.support.tiny_worlds import load_models
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory):
+    path = tmp_path_factory.mktemp("quantized") / "model.gguf"
+    return path, write_gguf(path, GGMLQuantizationType.Q4_1)
+
+
+@pytest.fixture
+def checkpoint(quantized):
+    return open_checkpoint(quantized[0])
+
+
+def to_values(matrix):
+    groups = unpack(matrix)
+    quants = groups.quants.reshape(matrix.outputs, -1, GROUP).astype(np.float32)
+    values = quants * groups.scales[:, :, None] + groups.minimums[:, :, None]
+    return values.reshape(matrix.outputs, -1)
+
+
+def test_weights_are_the_very_values_of_the_file_in_the_order_of_hugging_face(quantized):
+    path, reference = quantized
+    (model,) = load_models(path, 1, torch.int8)
+    for parts, layer in zip(model._parts.layers, reference.model.layers, strict=True):
+        attention, mlp = layer.self_attn, layer.mlp
+        whole = [*parts.qkv, parts.gate, parts.up]
+        expected = [
+            attention.q_proj,
+            attention.k_proj,
+            attention.v_proj,
+            mlp.gate_proj,
+            mlp.up_proj,
+        ]
+        for matrix, linear in zip(whole, expected, strict=True):
+            np.testing.assert_allclose(to_values(matrix), linear.weight.detach(), atol=1e-6)
+        for cut, linear in ((parts.output, attention.o_proj), (parts.down, mlp.down_proj)):
+            joined = np.concatenate([to_values(matrix) for matrix in cut], axis=1)
+            np.testing.assert_allclose(joined, linear.weight.detach(), atol=1e-6)
+
+
+def test_two_ranks_hold_what_one_holds_cut_on_groups(quantized):
+    (whole,) = load_models(quantized[0], 1, torch.int8)
+    halves = load_models(quantized[0], 2, torch.int8)
+    assert [model._parts.shape.mlp_parts for model in halves] == [(128,), (96,)]
+    assert [model._parts.shape.head_parts for model in halves] == [(4,), (2,)]
+    for number, layer in enumerate(whole._parts.layers):
+        for shard, model in enumerate(halves):
+            own = model._parts.layers[number]
+            assert np.array_equal(own.output[0].data, layer.output[shard].data)
+            assert np.array_equal(own.down[0].data, layer.down[shard].data)
+
+
+def test_a_file_of_groups_is_taken(checkpoint):
+    assert why_not_native(checkpoint.config, checkpoint.source) is None
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q5_0"])
+def test_a_type_that_has_no_kernel_is_named(tmp_path, kind):
+    write_gguf(tmp_path / "m.gguf", GGMLQuantizationType[kind])
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    reason = why_not_native(checkpoint.config, checkpoint.source)
+    assert reason is not None
+    assert reason.endswith(f"has type {kind}")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("hidden_size", 80, "hidden_size is 80, no multiple of 32"),
+        ("intermediate_size", 168, "intermediate_size is 168, no multiple of 32"),
+        ("intermediate_size", 32, "intermediate_size is 32, too small to be cut"),
+        ("head_dim", 8, "head_dim is 8, no multiple of 16"),
+        ("num_heads", 9, "the width of a KV group is 48, no multiple of 32"),
+    ],
+)
+def test_a_size_that_the_kernels_do_not_fit_is_named(checkpoint, field, value, reason):
+    config = replace(checkpoint.config, **{field: value})
+    assert why_not_native(config, checkpoint.source) == reason
+
+
+def test_a_tensor_of_another_shape_is_refused(checkpoint):
+    config = replace(checkpoint.config, intermediate_size=256)
+    broken = replace(checkpoint, config=config)
+    with pytest.raises(BadCheckpoint, match="the config says"):
+        load(broken)
+
+
+def load(checkpoint):
+    from ranks.models.registry import load_model  # noqa: PLC0415 (kept beside its only use)
+    from ranks.shards import cut_shards  # noqa: PLC0415
+
+    return load_model(
+        checkpoint,
+        shards=cut_shards(3, rank=0, world_size=1),
+        device=torch.device("cpu"),
+        dtype=torch.int8,
+        on_progress=lambda done, total: None,
+    )
+
+
+def test_without_a_library_numpy_computes_and_one_line_says_so(checkpoint, monkeypatch):
+    def open_nothing():
+        raise NoLibrary("it was not built")
+
+    monkeypatch.setattr(native_loader, "open_library", open_nothing)
+    with capture_logs() as logs:
+        model = load(checkpoint)
+    assert model.products == "native-numpy"
+    assert [log["event"] for log in logs] == ["native_library_absent"]
+    assert logs[0]["reason"] == "it was not built"
