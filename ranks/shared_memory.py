@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 MEMORY_NAME = "lanehost-collectives"
+# The kernel gives memory until nothing is left for anybody.
+MAX_BYTES = 64 << 20
 _LINK = f"/memfd:{MEMORY_NAME} "
 _TOKEN_BYTES = 16
 _OWNER_ONLY = stat.S_IRUSR | stat.S_IWUSR
@@ -54,8 +56,10 @@ def make_memory(num_bytes: int) -> Address:
     """Make zeroed memory that begins with a token; the caller closes the descriptor.
 
     Raises:
-        NoMemory: This system gives none.
+        NoMemory: This system gives none, or it is too much.
     """
+    if num_bytes > MAX_BYTES:
+        raise NoMemory(f"{num_bytes} bytes of shared memory, limit {MAX_BYTES}")
     if sys.platform != "linux":
         raise NoMemory(f"{sys.platform} has no memory without a name")
     token = secrets.token_bytes(_TOKEN_BYTES)

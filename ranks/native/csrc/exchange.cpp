@@ -21,9 +21,10 @@ namespace {
 constexpr size_t kHeadBytes = 4096;
 constexpr int64_t kSlotBytes = 256 * 1024;
 constexpr int64_t kSlotFloats = kSlotBytes / sizeof(float);
-// Halves of a layer end some tens of microseconds apart. Longer, and a rank that waits would
-// rob the others, and the master, of its core.
-constexpr double kSpin_s = 50e-6;
+// Halves of a layer end some tens of microseconds apart. Spinning is worth it only while the
+// other rank runs as well: in vain, on a busy machine, it robs whoever else wants the core.
+constexpr double kMaxSpin_s = 100e-6;
+constexpr double kMinSpin_s = 2e-6;
 constexpr int kPauses = 16;
 // How soon the end of another rank is seen.
 constexpr double kSlice_s = 0.05;
@@ -80,6 +81,7 @@ Exchange::Exchange(uint8_t* memory, int rank, int world_size, const int* watches
       world_size_(world_size),
       watches_(watches, watches + world_size),
       timeout_s_(timeout_s),
+      spin_s_(kMaxSpin_s),
       round_(line(rank).said.load(std::memory_order_relaxed)) {}
 
 Outcome Exchange::all_reduce(float* values, int64_t count) {
@@ -188,11 +190,7 @@ bool Exchange::hear(int rank, const Work& work) {
 
 bool Exchange::await(int rank, uint32_t round) {
     if (has_said(rank, round)) return true;
-    for (const double until = now_s() + kSpin_s; now_s() < until;)
-        for (int i = 0; i < kPauses; i++) {
-            if (has_said(rank, round)) return true;
-            pause();
-        }
+    if (has_come(rank, round)) return true;
     Line& theirs = line(rank);
     // Counted in slices: time in which this rank itself was stopped is not the other's.
     for (double left_s = timeout_s_; left_s > 0;) {
@@ -210,6 +208,20 @@ bool Exchange::await(int rank, uint32_t round) {
         left_s -= std::min(kSlice_s, now_s() - since);
     }
     return fail(kTimedOut, rank);
+}
+
+// Spin: longer each time it was worth it, half as long each time it was in vain.
+bool Exchange::has_come(int rank, uint32_t round) {
+    for (const double until = now_s() + spin_s_; now_s() < until;)
+        for (int i = 0; i < kPauses; i++) {
+            if (has_said(rank, round)) {
+                spin_s_ = std::min(kMaxSpin_s, spin_s_ * 1.25);
+                return true;
+            }
+            pause();
+        }
+    spin_s_ = std::max(kMinSpin_s, spin_s_ / 2);
+    return false;
 }
 
 bool Exchange::fail(Outcome outcome, int rank) {

@@ -1,6 +1,6 @@
 // What ranks of one host tell each other within a step, through memory that all have mapped.
 //
-//   [head] [line of rank 0] [line of rank 1] ... [slots of rank 0: even, odd] [slots of 1] ...
+//   [page of the caller] [line of rank 0] [line of rank 1] ... [slots of 0: even, odd] [slots of 1] ...
 //
 // Every call is cut into rounds, which all ranks number alike. In a round a rank writes into
 // its two slots in turn, and then says the round's number; who reads it waits for the number.
@@ -8,8 +8,8 @@
 // in r - 2, in the same slot.
 //
 // Sums are taken in the order of ranks, by every rank alike: the same bits everywhere.
-// Waiting is spinning for some microseconds, then sleeping on a futex, in slices. After each
-// slice a rank looks whether the other still lives. Nothing in the memory is used as a length
+// Waiting is spinning for some microseconds, fewer where that was in vain before, and then
+// sleeping on a futex, in slices. After each slice a rank looks whether the other still lives. Nothing in the memory is used as a length
 // or as an address: a rank that does other work than its fellows is told so.
 #pragma once
 #include <atomic>
@@ -63,6 +63,7 @@ class Exchange {
     void say();
     bool hear(int rank, const Work& work);
     bool await(int rank, uint32_t round);
+    bool has_come(int rank, uint32_t round);
     bool fail(Outcome outcome, int rank);
     bool has_ended(int rank) const;
 
@@ -71,6 +72,7 @@ class Exchange {
     const int world_size_;
     const std::vector<int> watches_;
     const double timeout_s_;
+    double spin_s_;
     uint32_t round_;  // the one that runs
     Outcome outcome_ = kDone;
     int culprit_ = -1;
