@@ -54,6 +54,10 @@ def both(act, ends):
     return found
 
 
+def said_by(memory, rank):
+    return struct.unpack("=I", os.pread(memory, 4, HEAD + rank * LINE))[0]
+
+
 def test_a_system_that_has_it_says_so():
     assert can_exchange(open_library())
 
@@ -67,8 +71,7 @@ def test_rounds_go_on_when_their_numbers_wrap(memory):
         return [add(end, np.float32([n, rank])).tolist() for n in range(20)]
 
     assert both(act, ends) == [[[2 * n, 1] for n in range(20)]] * 2
-    said = struct.unpack("=I", os.pread(memory, 4, HEAD))[0]
-    assert said == 15
+    assert said_by(memory, 0) == 15
 
 
 def test_a_sum_of_what_is_not_finite_has_the_same_bits_on_both(memory):
@@ -102,6 +105,17 @@ def test_the_last_word_of_a_rank_that_has_left_counts(memory):
     assert add(first, np.ones(3, np.float32)).tolist() == [2, 2, 2]
     with pytest.raises(FellowLost, match="rank 1 has left"):
         add(first, np.ones(3, np.float32))
+
+
+def test_a_rank_that_has_given_up_says_nothing_more_even_when_the_other_comes(memory):
+    first, second = pair(memory, timeout_s=0.1)
+    values = np.ones(3, np.float32)
+    with pytest.raises(FellowLost, match="rank 1 has said nothing"):
+        add(first, values)
+    add(second, np.ones(3, np.float32))
+    with pytest.raises(FellowLost, match="rank 1 has said nothing"):
+        add(first, values)
+    assert said_by(memory, 0) == 1
 
 
 @pytest.mark.parametrize("other", ["count", "kind", "root"])
