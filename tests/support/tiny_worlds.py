@@ -100,9 +100,7 @@ def load_world(
     return World(load_models(path, world_size, dtype), num_blocks, block_size)
 
 
-def load_models(
-    path: Path, world_size: int, dtype: torch.dtype = torch.float32
-) -> list[CausalLM]:
+def load_models(path: Path, world_size: int, dtype: torch.dtype = torch.float32) -> list[CausalLM]:
     """Load a checkpoint's parts for all ranks; int8 is the native path."""
     checkpoint = open_checkpoint(path)
     return [

@@ -99,9 +99,7 @@ def test_logits_are_near_those_of_the_files_very_values(model, checkpoints, kind
 @pytest.mark.parametrize("instruction_set", [*usable_sets(), "numpy"])
 def test_every_engine_gives_the_same_bits(model, instruction_set):
     expected = decode(world_of(model), PROMPT, 6)
-    other = (
-        in_numpy(model) if instruction_set == "numpy" else in_library(model, instruction_set)
-    )
+    other = in_numpy(model) if instruction_set == "numpy" else in_library(model, instruction_set)
     assert torch.equal(decode(world_of(other), PROMPT, 6), expected)
 
 
