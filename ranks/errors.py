@@ -7,6 +7,7 @@ RankError
 ├── OutOfRoom          the KV pool that the master asked for does not fit
 ├── BadDevice          the device or the number of ranks cannot be had on this machine
 ├── BadMessage         bytes on the wire that are no message of ours; the message names the field
+├── FellowLost         another rank did not do its part of a step; the message names it and how
 ├── RendezvousFailed   the rendezvous store did not give what the process group needs
 └── MasterLost         the stream to the master ended
 """
@@ -38,6 +39,10 @@ class BadDevice(RankError):
 
 class BadMessage(RankError):
     """Bytes on the wire that are no message of ours, or one that breaks its own rules."""
+
+
+class FellowLost(RankError):
+    """Another rank did not do its part of a step."""
 
 
 class RendezvousFailed(RankError):

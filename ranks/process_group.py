@@ -1,9 +1,11 @@
-"""The collectives of a group of ranks: gloo on CPUs, NCCL on CUDA devices.
+"""The collectives of a group of ranks: shared memory or gloo on CPUs, NCCL on CUDA devices.
 
-Laws: nobody waits for work inside a collective; every collective has a time-out, and
-one that fails ends the rank. There is no default process group of the interpreter:
-this is an object, handed down, and it can be left and made again at another epoch.
+Laws: which of them it is, is settled before the group is formed, and is the same on every
+rank; nobody waits for work inside a collective; every collective has a time-out, and one
+that fails ends the rank. There is no default process group of the interpreter: this is an
+object, handed down, and it can be left and made again at another epoch.
 
+gloo is for ranks on hosts apart, and for those that cannot share memory; the log says why.
 On one machine gloo speaks over loopback only: its traffic is not authenticated.
 """
 
@@ -16,7 +18,14 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ranks.errors import BadDevice, RankError
-from ranks.shards import Collective, NoCollective
+from ranks.shards import Collective, NoCollective, Place
+from ranks.shared_group import (
+    OFFER_TIMEOUT_S,
+    form_shared_group,
+    make_offer,
+    memory_bytes,
+    why_not_shared,
+)
 
 log = structlog.get_logger()
 
@@ -42,41 +51,75 @@ class LoneGroup(NoCollective):
         """There is nobody to leave."""
 
 
-def collective_name(device: torch.device, world_size: int) -> str:
-    """Name how the ranks of a group on such devices speak: none, gloo or nccl."""
+def offer_collective(store: Store, device: torch.device, *, rank: int, world_size: int) -> None:
+    """Tell the other ranks what this one can, before it loads; `choose_collective` waits for it."""
+    if _may_share(device, world_size):
+        make_offer(store, rank=rank)
+
+
+def choose_collective(store: Store, device: torch.device, *, world_size: int) -> str:
+    """Name how the ranks of this group speak: none, shm, gloo or nccl; the same on each of them.
+
+    Raises:
+        RankError: A rank has made no offer in time.
+    """
     if world_size == 1:
         return "none"
-    return "nccl" if device.type == "cuda" else "gloo"
+    if not _may_share(device, world_size):
+        return "nccl"
+    reason = why_not_shared(store, world_size=world_size, timeout_s=OFFER_TIMEOUT_S)
+    if reason is None:
+        return "shm"
+    log.warning("memory_not_shared", reason=reason, instead="gloo")
+    return "gloo"
 
 
-def collective_bytes(device: torch.device, world_size: int) -> int:
-    """Bytes that the collective takes on the device for its own buffers."""
-    return _NCCL_BYTES if collective_name(device, world_size) == "nccl" else 0
+def collective_bytes(collective: str, world_size: int) -> int:
+    """Bytes that a collective takes on the device for its own buffers."""
+    if collective == "shm":
+        return memory_bytes(world_size)
+    return _NCCL_BYTES if collective == "nccl" else 0
 
 
 def form_group(
-    store: Store, *, epoch: int, rank: int, world_size: int, device: torch.device, timeout_s: float
+    store: Store, place: Place, *, collective: str, device: torch.device, timeout_s: float
 ) -> Group:
-    """Meet the other ranks at `store`, under the prefix of the epoch; returns when all are there.
+    """Meet the other ranks at `store`, under the epoch; returns when all are there.
 
     Raises:
         BadDevice: This build of torch lacks what the device needs.
         RankError: The ranks did not meet within the time-out.
     """
-    if world_size == 1:
+    if collective == "none":
         return LoneGroup()
-    name = collective_name(device, world_size)
-    make = _make_nccl if name == "nccl" else _make_gloo
+    if collective == "shm":
+        group: Group = form_shared_group(store, place, timeout_s=timeout_s)
+    else:
+        group = _form_torch_group(
+            store, place, collective=collective, device=device, timeout_s=timeout_s
+        )
+    log.info("group_formed", collective=collective, epoch=place.epoch, world_size=place.world_size)
+    return group
+
+
+def _may_share(device: torch.device, world_size: int) -> bool:
+    return world_size > 1 and device.type == "cpu"
+
+
+def _form_torch_group(
+    store: Store, place: Place, *, collective: str, device: torch.device, timeout_s: float
+) -> "TorchGroup":
+    rank, world_size = place.rank, place.world_size
+    make = _make_nccl if collective == "nccl" else _make_gloo
     # torch holds the C++ half of a store only: what is made here must live as long as the group.
-    held = (store, PrefixStore(f"epoch{epoch}", store))
+    held = (store, PrefixStore(f"epoch{place.epoch}", store))
     try:
         backend = make(held[1], rank, world_size, timedelta(seconds=timeout_s))
         group = TorchGroup(backend, held, rank=rank, world_size=world_size, device=device)
         # NCCL connects at the first collective: meet here, not in somebody's first step.
         group.all_reduce(torch.zeros(1, device=device))
     except RuntimeError as err:
-        raise RankError(f"rank {rank} could not meet the others over {name}: {err}") from err
-    log.info("group_formed", collective=name, epoch=epoch, world_size=world_size)
+        raise RankError(f"rank {rank} could not meet the others over {collective}: {err}") from err
     return group
 
 

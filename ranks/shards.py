@@ -67,6 +67,15 @@ def cut_evenly(total: int, num_parts: int, *, multiple: int = 1) -> tuple[range,
     return tuple(range(ends[part], ends[part + 1]) for part in range(num_parts))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which rank of how many, in which epoch of their group."""
+
+    epoch: int
+    rank: int
+    world_size: int
+
+
 class Collective(Protocol):
     """What the ranks of a group do together within a step."""
 

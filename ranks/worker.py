@@ -16,10 +16,17 @@ from ranks.models.loading import load_and_digest
 from ranks.models.registry import CausalLM, choose_products, load_model, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
-from ranks.process_group import Group, collective_bytes, collective_name, form_group
+from ranks.process_group import (
+    Group,
+    choose_collective,
+    collective_bytes,
+    form_group,
+    offer_collective,
+)
 from ranks.session import OnProgress
 from ranks.settings import RankSettings
-from ranks.shards import cut_shards
+from ranks.shards import Place, cut_shards
+from ranks.shared_group import OFFER_TIMEOUT_S
 from ranks.store import MasterStore
 from ranks.wire.messages import Form, Load, Loaded
 
@@ -34,6 +41,7 @@ class ModelWorker:
         self._settings = settings
         self._channel = channel
         self._model: CausalLM | None = None
+        self._collective: str | None = None
         self._group: Group | None = None
         self._executor: Executor | None = None
 
@@ -51,6 +59,8 @@ class ModelWorker:
         if device.type == "cuda":
             # What names no device (NCCL, torch's own buffers) must not land on the first one.
             torch.cuda.set_device(device)
+        store = self._store(OFFER_TIMEOUT_S)
+        offer_collective(store, device, rank=rank, world_size=world_size)
         checkpoint = open_checkpoint(Path(order.model_path))
         config = checkpoint.config
         load = partial(
@@ -62,6 +72,8 @@ class ModelWorker:
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
         self._model = loaded.model
+        collective = choose_collective(store, device, world_size=world_size)
+        self._collective = collective
         limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
         _log_loaded(self._model, num_threads)
         return Loaded(
@@ -71,12 +83,12 @@ class ModelWorker:
             vocab_size=config.vocab_size,
             context_length=config.context_length,
             kv_bytes_per_block=self._model.kv_bytes_per_block(order.block_size),
-            step_bytes=self._model.step_bytes(limits) + collective_bytes(device, world_size),
+            step_bytes=self._model.step_bytes(limits) + collective_bytes(collective, world_size),
             step_bytes_per_block=self._model.step_bytes_per_block(order.block_size, limits),
             free_bytes=free_bytes(device, world_size=world_size),
             dtype=str(self._model.dtype).removeprefix("torch."),
             device=device.type,
-            collective=collective_name(device, world_size),
+            collective=collective,
         )
 
     def form(self, order: Form) -> None:
@@ -87,7 +99,7 @@ class ModelWorker:
             RankError: The ranks did not meet in time.
         """
         model = self._model
-        if model is None:
+        if model is None or self._collective is None:
             raise RankError("Form came before Load")
         needed = model.kv_bytes_per_block(order.block_size) * order.num_blocks
         # The master shared out what was free when all had loaded. Ranks of one machine make
@@ -96,14 +108,14 @@ class ModelWorker:
         if needed > free:
             raise OutOfRoom(f"the KV pool needs {needed} bytes, this machine has {free} free")
         kv = model.new_kv_store(order.num_blocks, order.block_size)
-        store = MasterStore(
-            self._channel, token=self._settings.token, timeout_s=order.collective_timeout_s
-        )
         self._group = form_group(
-            store,
-            epoch=order.epoch,
-            rank=self._settings.rank,
-            world_size=self._settings.world_size,
+            self._store(order.collective_timeout_s),
+            Place(
+                epoch=order.epoch,
+                rank=self._settings.rank,
+                world_size=self._settings.world_size,
+            ),
+            collective=self._collective,
             device=model.device,
             timeout_s=order.collective_timeout_s,
         )
@@ -126,6 +138,9 @@ class ModelWorker:
         """Leave the group, if there is one."""
         if self._group is not None:
             self._group.leave()
+
+    def _store(self, timeout_s: float) -> MasterStore:
+        return MasterStore(self._channel, token=self._settings.token, timeout_s=timeout_s)
 
 
 def _log_loaded(model: CausalLM, num_threads: int) -> None:

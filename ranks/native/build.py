@@ -30,7 +30,7 @@ _FLAGS = (
 )  # fmt: skip
 _AVX2 = ("-mavx2", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
-_COMMON = ("api", "model", "team", "kernels_portable")
+_COMMON = ("api", "exchange", "model", "team", "kernels_portable")
 _X86_SETS = {"kernels_avx2": _AVX2, "kernels_avx512": (*_AVX2, *_AVX512)}
 _X86_MACHINES = ("x86_64", "amd64")
 

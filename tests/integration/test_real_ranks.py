@@ -1,4 +1,4 @@
-"""Real rank processes with a tiny random model over gloo: two ranks give what one gives."""
+"""Real rank processes with a tiny random model in shared memory: two ranks give what one gives."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ async def test_two_ranks_give_the_tokens_of_one(checkpoint):
         assert (group.facts.collective, group.facts.world_size) == ("none", 1)
         one = await drive(group)
     async with group_of(checkpoint, 2) as group:
-        assert (group.facts.collective, group.facts.world_size) == ("gloo", 2)
+        assert (group.facts.collective, group.facts.world_size) == ("shm", 2)
         two = await drive(group)
     assert one == two
     assert sum(map(len, one)) == 31
@@ -86,6 +86,34 @@ async def test_a_killed_rank_ends_a_real_group_within_a_second_and_nothing_is_le
                 await asyncio.wait_for(group.next_outcome(), 5)
             assert time.monotonic() - killed_at < 1.0
             assert lost.value.rank == 1
+    assert not any(map(is_alive, pids))
+
+
+async def test_a_rank_killed_in_mid_step_ends_the_group_within_a_second(checkpoint):
+    with structlog.testing.capture_logs() as logs:
+        async with group_of(checkpoint, 2, collective_timeout_s=20) as group:
+            pids = [e["pid"] for e in logs if e["event"] == "rank_spawned"]
+            os.kill(pids[1], signal.SIGSTOP)
+            group.submit(PlanWriter(block_size=16).plan(prompts={0: PROMPTS[3]}))
+            # The other is in the step by then, and waits.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(group.next_outcome(), 0.3)
+            os.kill(pids[1], signal.SIGKILL)
+            killed_at = time.monotonic()
+            with pytest.raises(RankGroupLost, match="rank 1"):
+                await asyncio.wait_for(group.next_outcome(), 5)
+            assert time.monotonic() - killed_at < 1.0
+    assert not any(map(is_alive, pids))
+
+
+async def test_a_rank_stopped_in_mid_step_ends_the_group_at_the_time_out_by_name(checkpoint):
+    with structlog.testing.capture_logs() as logs:
+        async with group_of(checkpoint, 2, collective_timeout_s=5, stop_timeout_s=1) as group:
+            pids = [e["pid"] for e in logs if e["event"] == "rank_spawned"]
+            os.kill(pids[1], signal.SIGSTOP)
+            group.submit(PlanWriter(block_size=16).plan(prompts={0: PROMPTS[3]}))
+            with pytest.raises(RankGroupLost, match="FellowLost: rank 1 has said nothing for 5 s"):
+                await asyncio.wait_for(group.next_outcome(), 20)
     assert not any(map(is_alive, pids))
 
 

@@ -7,18 +7,33 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from structlog.testing import capture_logs
 from torch.distributed.distributed_c10d import PrefixStore
 
 from ranks.errors import RankError
 from ranks.process_group import (
     LoneGroup,
     _make_gloo,
+    choose_collective,
     collective_bytes,
-    collective_name,
     form_group,
+    offer_collective,
 )
+from ranks.shards import Place
+from ranks.shared_group import SharedGroup, make_offer
+from tests.support.shared_ranks import has_library
 
 CPU = torch.device("cpu")
+
+
+def join(store, rank, *, epoch=1, timeout_s=5.0, collective="gloo"):
+    return form_group(
+        store,
+        Place(epoch=epoch, rank=rank, world_size=2),
+        collective=collective,
+        device=CPU,
+        timeout_s=timeout_s,
+    )
 
 
 def on_two_ranks(act, *, timeout_s=5.0):
@@ -26,7 +41,7 @@ def on_two_ranks(act, *, timeout_s=5.0):
     store = dist.HashStore()
 
     def live(rank):
-        group = form_group(store, epoch=1, rank=rank, world_size=2, device=CPU, timeout_s=timeout_s)
+        group = join(store, rank, timeout_s=timeout_s)
         try:
             return act(group, rank)
         finally:
@@ -78,7 +93,7 @@ def test_the_leaders_ids_reach_everyone():
 
 def test_a_rank_that_never_comes_ends_the_meeting_in_time():
     with pytest.raises(RankError, match="rank 0 could not meet the others over gloo"):
-        form_group(dist.HashStore(), epoch=1, rank=0, world_size=2, device=CPU, timeout_s=0.2)
+        join(dist.HashStore(), 0, timeout_s=0.2)
 
 
 def test_a_group_is_formed_only_when_all_have_met_in_a_collective():
@@ -92,7 +107,7 @@ def test_a_group_is_formed_only_when_all_have_met_in_a_collective():
 
     def form():
         with pytest.raises(RankError, match="rank 0 could not meet the others"):
-            form_group(store, epoch=1, rank=0, world_size=2, device=CPU, timeout_s=0.5)
+            join(store, 0, timeout_s=0.5)
         met.wait()
 
     with ThreadPoolExecutor(2) as pool:
@@ -119,7 +134,7 @@ def test_epochs_do_not_see_each_other():
 
     def live(rank):
         with pytest.raises(RankError) as error:
-            form_group(store, epoch=rank + 1, rank=rank, world_size=2, device=CPU, timeout_s=0.3)
+            join(store, rank, epoch=rank + 1, timeout_s=0.3)
         errors.append(error.value)
 
     with ThreadPoolExecutor(2) as pool:
@@ -127,15 +142,48 @@ def test_epochs_do_not_see_each_other():
     assert len(errors) == 2
 
 
-def test_one_rank_needs_no_group():
-    group = form_group(dist.HashStore(), epoch=1, rank=0, world_size=1, device=CPU, timeout_s=1)
+def test_one_rank_needs_no_group_and_no_store():
+    offer_collective(None, CPU, rank=0, world_size=1)
+    assert choose_collective(None, CPU, world_size=1) == "none"
+    group = form_group(
+        None, Place(epoch=1, rank=0, world_size=1), collective="none", device=CPU, timeout_s=1
+    )
     assert isinstance(group, LoneGroup)
     group.leave()
 
 
-@pytest.mark.parametrize(
-    ("device", "world_size", "name"), [("cpu", 1, "none"), ("cpu", 2, "gloo"), ("cuda", 2, "nccl")]
-)
-def test_the_collective_follows_from_the_device(device, world_size, name):
-    assert collective_name(torch.device(device), world_size) == name
-    assert (collective_bytes(torch.device(device), world_size) > 0) == (name == "nccl")
+def test_ranks_on_cuda_speak_over_nccl_and_offer_nothing():
+    cuda = torch.device("cuda")
+    offer_collective(None, cuda, rank=0, world_size=2)
+    assert choose_collective(None, cuda, world_size=2) == "nccl"
+
+
+@pytest.mark.skipif(not has_library(), reason="there is no native library on this machine")
+def test_ranks_of_one_host_share_memory():
+    store = dist.HashStore()
+    for rank in (0, 1):
+        offer_collective(store, CPU, rank=rank, world_size=2)
+    chosen = choose_collective(store, CPU, world_size=2)
+    assert chosen == "shm"
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(lambda rank: join(store, rank, collective=chosen), (0, 1)))
+    assert all(isinstance(group, SharedGroup) for group in groups)
+    for group in groups:
+        group.leave()
+
+
+def test_ranks_that_cannot_share_memory_all_choose_gloo_and_say_why():
+    store = dist.HashStore()
+    make_offer(store, rank=0)
+    store.set("offers/1", '{"host": null, "reason": "no memory"}')
+    with capture_logs() as logs:
+        assert [choose_collective(store, CPU, world_size=2) for _ in (0, 1)] == ["gloo"] * 2
+    assert [log["event"] for log in logs] == ["memory_not_shared"] * 2
+    assert all(log["instead"] == "gloo" and "rank " in log["reason"] for log in logs)
+
+
+def test_the_collective_tells_the_bytes_that_it_takes():
+    assert collective_bytes("none", 1) == collective_bytes("gloo", 2) == 0
+    assert collective_bytes("nccl", 2) > 0
+    if has_library():
+        assert collective_bytes("shm", 2) > 1 << 20

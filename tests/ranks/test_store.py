@@ -13,6 +13,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from ranks.errors import RendezvousFailed
 from ranks.link import open_channel
 from ranks.process_group import form_group
+from ranks.shards import Place
 from ranks.store import MasterStore
 from tests.support.rank_facts import TOKEN
 from tests.support.served_ranks import served_ranks
@@ -116,9 +117,8 @@ def test_two_ranks_form_a_group_through_the_master(make_store):
     def live(rank):
         group = form_group(
             make_store(),
-            epoch=3,
-            rank=rank,
-            world_size=2,
+            Place(epoch=3, rank=rank, world_size=2),
+            collective="gloo",
             device=torch.device("cpu"),
             timeout_s=5,
         )

@@ -1,4 +1,4 @@
-"""The engine over real rank processes: the tiny random model, float32, over gloo when two."""
+"""The engine over real rank processes: the tiny random model, float32, on one or two."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,4 +1,4 @@
-"""Opening checkpoints, the real embedded model, and two real ranks over gloo."""
+"""Opening checkpoints, the real embedded model, and two real rank processes."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ from gguf.constants import GGMLQuantizationType as Kind
 
 from ranks.errors import BadCheckpoint
 from ranks.models.registry import choose_dtype, choose_products, open_checkpoint
-from tests.support.gloo_rank import NUM_STEPS, PROMPT
+from tests.support.group_rank import NUM_STEPS, PROMPT
 from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, load_world, scattered_table
 
@@ -152,13 +152,15 @@ def test_smollm2_has_the_same_bits_on_one_rank_and_on_two_and_in_any_batch(embed
 
 
 @pytest.mark.ranks
-def test_two_ranks_over_gloo_give_the_bits_of_one(tmp_path):
-    checkpoint, result = tmp_path / "tiny", tmp_path / "logits.npy"
-    write_hf_checkpoint(checkpoint, "qwen2")
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("collective", ["gloo", "shm"])
+def test_two_rank_processes_give_the_bits_of_one(tmp_path, collective, dtype):
+    checkpoint = tmp_path / "tiny.gguf"
+    write_gguf(checkpoint, Kind.Q4_1, architecture="qwen2", family="qwen2_grouped")
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.support.gloo_rank", str(checkpoint), str(rank),
-             str(tmp_path / "store"), str(result)],
+            [sys.executable, "-m", "tests.support.group_rank", str(checkpoint), str(rank),
+             str(tmp_path), collective, dtype],
             cwd=ROOT,
         )
         for rank in (0, 1)
@@ -170,8 +172,9 @@ def test_two_ranks_over_gloo_give_the_bits_of_one(tmp_path):
             process.kill()
             process.wait()
 
-    world, lane = load_world(checkpoint, 1), Lane(0, PROMPT, scattered_table(0, 1, 16))
-    for expected in np.load(result):
+    world = load_world(checkpoint, 1, dtype=getattr(torch, dtype))
+    lane = Lane(0, PROMPT, scattered_table(0, 1, 16))
+    for expected in np.load(tmp_path / "logits.npy"):
         logits = world.step([lane.rows()])[0]
         assert np.array_equal(logits.numpy(), expected)
         lane.token_ids.append(int(logits.argmax()))

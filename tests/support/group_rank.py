@@ -1,7 +1,7 @@
-"""One of two rank processes that run a prompt and some decode steps over real gloo.
+"""One of two rank processes that run a prompt and some decode steps over a real collective.
 
-Called as `python -m tests.support.gloo_rank CHECKPOINT RANK STORE_FILE RESULT_FILE`; the
-leader writes the logits of each step to the result file.
+Called as `python -m tests.support.group_rank CHECKPOINT RANK FOLDER COLLECTIVE DTYPE`; the
+leader writes the logits of each step to `logits.npy` in the folder.
 """
 
 import sys
@@ -12,6 +12,7 @@ import torch
 from torch.distributed import FileStore
 
 from ranks.process_group import form_group
+from ranks.shards import Place
 from ranks.step_inputs import build_inputs
 from tests.support.tiny_worlds import CPU, Lane, load_models, scattered_table
 
@@ -19,11 +20,16 @@ PROMPT = [11, 250, 7, 99, 42, 3, 180]
 NUM_STEPS = 6
 
 
-def main(checkpoint: str, rank: int, store_file: str, result_file: str) -> None:
+def main(checkpoint: str, rank: int, folder: str, collective: str, dtype: str) -> None:
     torch.set_num_threads(1)
-    store = FileStore(store_file, 2)
-    group = form_group(store, epoch=1, rank=rank, world_size=2, device=CPU, timeout_s=30)
-    model = load_models(Path(checkpoint), 2)[rank]
+    group = form_group(
+        FileStore(f"{folder}/store", 2),
+        Place(epoch=1, rank=rank, world_size=2),
+        collective=collective,
+        device=CPU,
+        timeout_s=30,
+    )
+    model = load_models(Path(checkpoint), 2, getattr(torch, dtype))[rank]
     kv = model.new_kv_store(16, 16)
     lane = Lane(0, PROMPT, scattered_table(0, 1, 16))
     found = []
@@ -34,8 +40,8 @@ def main(checkpoint: str, rank: int, store_file: str, result_file: str) -> None:
         lane.token_ids.append(int(group.broadcast_ids(ids)[0]))
         found.append(logits)
     if rank == 0:
-        np.save(result_file, torch.cat(found).numpy())
+        np.save(f"{folder}/logits.npy", torch.cat(found).numpy())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

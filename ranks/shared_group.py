@@ -1,0 +1,216 @@
+"""The collectives of ranks of one host on CPUs, in memory that they share (ADR 16).
+
+Laws: sums are added in the order of ranks, which is that of shards: the bits of one rank
+(ADR 2). No wait is longer than the time-out, and a rank that has ended or left is noticed
+within a moment. Ranks that do not do the same are told so, by name; what failed once fails
+from then on.
+
+Whether all ranks can share memory is settled while they load: each makes an offer, every
+rank reads the same offers and concludes the same. They meet through the rendezvous store.
+"""
+
+import json
+import math
+import os
+from contextlib import ExitStack
+from datetime import timedelta
+
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from ranks.errors import RankError
+from ranks.native.exchange import NativeExchange, can_exchange, exchange_bytes
+from ranks.native.library import NoLibrary, open_library
+from ranks.shards import Place
+from ranks.shared_memory import (
+    Address,
+    NoMemory,
+    host_identity,
+    make_memory,
+    open_memory,
+    why_no_memory,
+)
+
+LEADER = 0
+# Ranks are started together, and make their offers before they load.
+OFFER_TIMEOUT_S = 300.0
+
+
+def make_offer(store: Store, *, rank: int) -> None:
+    """Tell the others whether this rank can share memory, and on which host."""
+    reason = _why_not_here()
+    host = host_identity() if reason is None else None
+    store.set(_offer_key(rank), json.dumps({"host": host, "reason": reason}))
+
+
+def why_not_shared(store: Store, *, world_size: int, timeout_s: float) -> str | None:
+    """Wait for the offers of all ranks; says what speaks against sharing, None when nothing does.
+
+    Raises:
+        RankError: A rank has made no offer in time.
+    """
+    offers = [json.loads(_await(store, _offer_key(rank), timeout_s)) for rank in range(world_size)]
+    for rank, one in enumerate(offers):
+        if one["reason"] is not None:
+            return f"rank {rank}: {one['reason']}"
+        if one["host"] != offers[LEADER]["host"]:
+            return f"rank {rank} is on another host than rank {LEADER}, or is another user's"
+    return None
+
+
+def memory_bytes(world_size: int) -> int:
+    """Bytes that the ranks of a group share."""
+    return exchange_bytes(open_library(), world_size)
+
+
+def form_shared_group(store: Store, place: Place, *, timeout_s: float) -> "SharedGroup":
+    """Meet the other ranks in memory of their own; returns when all have mapped it.
+
+    Raises:
+        RankError: The ranks did not meet in time, or this one cannot share memory.
+    """
+    with ExitStack() as until_met:
+        try:
+            descriptor = _share_memory(store, place, timeout_s, until_met)
+            group = SharedGroup(
+                descriptor, place, pids=_tell_pids(store, place, timeout_s), timeout_s=timeout_s
+            )
+        except (NoLibrary, NoMemory, OSError) as err:
+            raise RankError(f"rank {place.rank} cannot share memory: {err}") from err
+        # The leader's descriptor is where the others find the memory: it stays until they have.
+        try:
+            group.all_reduce(torch.zeros(1))
+        except RankError:
+            group.leave()
+            raise
+    return group
+
+
+class SharedGroup:
+    """The ranks of a group, each with a thread of its own in the same memory."""
+
+    def __init__(self, descriptor: int, place: Place, *, pids: list[int], timeout_s: float) -> None:
+        """Map the memory, whose descriptor may be closed afterwards.
+
+        Raises:
+            NoLibrary: There is no native library.
+            OSError: The memory cannot be mapped, or another rank has ended already.
+        """
+        self._place = place
+        self._widths: list[int] | None = None
+        with ExitStack() as held:
+            watches = []
+            for rank, pid in enumerate(pids):
+                watches.append(-1 if rank == place.rank else os.pidfd_open(pid))
+                if rank != place.rank:
+                    held.callback(os.close, watches[-1])
+            self._exchange = NativeExchange(
+                open_library(), descriptor, rank=place.rank, watches=watches, timeout_s=timeout_s
+            )
+            self._held = held.pop_all()
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum float32 values over all ranks, in place where they lie in one piece.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+            RankError: The values are not float32.
+        """
+        if tensor.dtype != torch.float32:
+            raise RankError(f"ranks that share memory add float32, not {tensor.dtype}")
+        total = tensor.contiguous()
+        self._exchange.all_reduce(total.data_ptr(), total.numel())
+        return total
+
+    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Join the last dimension over ranks on the leader; None elsewhere.
+
+        Args:
+            tensor: [rows, width]; a rank's width is the same in every call.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+            RankError: The width is another than in the first call.
+        """
+        widths = self._agree_widths(tensor.shape[-1])
+        rows = tensor.shape[:-1]
+        is_leader = self._place.rank == LEADER
+        joined = torch.empty((*rows, sum(widths)), dtype=tensor.dtype) if is_leader else None
+        mine = tensor.contiguous()
+        self._exchange.gather(
+            mine.data_ptr(),
+            math.prod(rows),
+            [width * tensor.itemsize for width in widths],
+            None if joined is None else joined.data_ptr(),
+        )
+        return joined
+
+    def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the leader's `ids`, int64 [n], on every rank; `n` must be the same.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+        """
+        heard = ids.contiguous()
+        self._exchange.broadcast(heard.data_ptr(), heard.nbytes, root=LEADER)
+        return heard
+
+    def leave(self) -> None:
+        """Leave without waiting for the others; who waits for this rank hears of it."""
+        self._exchange.leave()
+        self._held.close()
+
+    def _agree_widths(self, width: int) -> list[int]:
+        rank = self._place.rank
+        if self._widths is None:
+            widths = torch.full((self._place.world_size,), width)
+            for root in range(self._place.world_size):
+                one = widths[root:]
+                self._exchange.broadcast(one.data_ptr(), one.itemsize, root=root)
+            self._widths = widths.tolist()
+        if self._widths[rank] != width:
+            raise RankError(
+                f"rank {rank} gathers {width} columns, it gathered {self._widths[rank]} before"
+            )
+        return self._widths
+
+
+def _why_not_here() -> str | None:
+    try:
+        library = open_library()
+    except NoLibrary as err:
+        return f"there is no native library: {err}"
+    if not can_exchange(library):
+        return "the native library cannot share memory on this system"
+    return why_no_memory()
+
+
+def _offer_key(rank: int) -> str:
+    return f"offers/{rank}"
+
+
+def _share_memory(store: Store, place: Place, timeout_s: float, until_met: ExitStack) -> int:
+    """Make the memory on the leader, open it elsewhere; returns a descriptor."""
+    key, num_bytes = f"epoch{place.epoch}/memory", memory_bytes(place.world_size)
+    if place.rank == LEADER:
+        made = make_memory(num_bytes)
+        until_met.callback(os.close, made.descriptor)
+        store.set(key, made.to_text())
+        return made.descriptor
+    descriptor = open_memory(Address.from_text(_await(store, key, timeout_s)), num_bytes)
+    until_met.callback(os.close, descriptor)
+    return descriptor
+
+
+def _tell_pids(store: Store, place: Place, timeout_s: float) -> list[int]:
+    keys = [f"epoch{place.epoch}/pids/{rank}" for rank in range(place.world_size)]
+    store.set(keys[place.rank], str(os.getpid()))
+    return [int(_await(store, key, timeout_s)) for key in keys]
+
+
+def _await(store: Store, key: str, timeout_s: float) -> bytes:
+    try:
+        store.wait([key], timedelta(seconds=timeout_s))
+        return store.get(key)
+    except RuntimeError as err:
+        raise RankError(f"no other rank has set {key} within {timeout_s:g} s: {err}") from err
