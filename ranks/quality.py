@@ -33,7 +33,7 @@ from ranks.device import choose_device, choose_num_threads
 from ranks.errors import RankError
 from ranks.guard import stand_guard
 from ranks.log_sink import LogSink
-from ranks.models.registry import CausalLM, Checkpoint, choose_dtype, load_model, open_checkpoint
+from ranks.models.registry import CausalLM, Checkpoint, choose_products, load_model, open_checkpoint
 from ranks.shards import NoCollective, cut_shards
 from ranks.step_inputs import LaneRows, build_inputs
 
@@ -104,7 +104,7 @@ def load(checkpoint: Checkpoint, dtype: str, device: torch.device) -> CausalLM:
         checkpoint,
         shards=cut_shards(checkpoint.config.num_kv_heads, rank=0, world_size=1),
         device=device,
-        dtype=choose_dtype(dtype, device),
+        dtype=choose_products(dtype, device, checkpoint),
         on_progress=lambda _done, _total: None,
     )
 
