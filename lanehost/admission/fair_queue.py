@@ -16,7 +16,7 @@ paid for again, and goes before all but the head that it gave way to.
 It knows no bounds and no priorities (`lanehost.admission.line`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import lcm
@@ -61,11 +61,18 @@ class FairQueue:
         waiting = {scope: len(of.arrivals) for scope, of in self._scopes.items() if of.arrivals}
         return f"<FairQueue {len(self._front)} in front, {waiting}>"
 
-    def head(self) -> Sequence | None:
-        """Return who is next; the same until somebody joins, leaves or is taken."""
-        if self._front:
-            return self._front[0]
-        scopes = [scope for scope in self._scopes.values() if scope.arrivals]
+    def head(self, *, without: Collection[str] = ()) -> Sequence | None:
+        """Return who is next; the same until somebody joins, leaves or is taken.
+
+        Args:
+            without: Scopes that are passed over this time.
+        """
+        for sequence in self._front:
+            if sequence.job.scope not in without:
+                return sequence
+        scopes = [
+            scope for name, scope in self._scopes.items() if scope.arrivals and name not in without
+        ]
         first = min(scopes, key=lambda scope: (scope.start, scope.first.number), default=None)
         return None if first is None else first.first.sequence
 
@@ -90,16 +97,13 @@ class FairQueue:
             self._front.append(head)
         self._front.insert(1, sequence)
 
-    def take(self) -> Sequence:
-        """Take the head, and charge its scope for it if it is new."""
-        sequence = self.head()
-        assert sequence is not None, "nobody waits"
+    def take(self, sequence: Sequence) -> None:
+        """Take the head, or who is it without some scopes; its scope is charged if it is new."""
         scope = self._scopes.get(sequence.job.scope)
         if scope is not None and sequence.job.job_id in scope.arrivals:
             self._now = max(self._now, scope.start)
             scope.start += self._ticks(sequence.job)
         self.leave(sequence)
-        return sequence
 
     def leave(self, sequence: Sequence) -> None:
         """Let one go that waits, wherever it stands; its scope is not charged."""

@@ -12,7 +12,7 @@ a scope. So with one scope and one priority it is a plain queue (ADR 13).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lanehost.admission.fair_queue import FairQueue
 from lanehost.admission.shares import Shares
@@ -115,19 +115,25 @@ class Line:
         self._waiting[sequence.job.job_id] = sequence
         self._queue_of(sequence).rejoin(sequence)
 
-    def head(self) -> Sequence | None:
-        """Return whose turn it is; the same until somebody joins, leaves or is taken."""
-        foreground, background = self._foreground.head(), self._background.head()
-        if foreground is None or (background is not None and self._is_due):
+    def head(self, *, without: Collection[str] = ()) -> Sequence | None:
+        """Return whose turn it is; the same until somebody joins, leaves or is taken.
+
+        Args:
+            without: Scopes that are passed over this time. They still keep the background
+                waiting: nobody overtakes who would not without them.
+        """
+        foreground = self._foreground.head(without=without)
+        background = self._background.head(without=without)
+        if background is not None and (self._is_due or self._foreground.head() is None):
             return background
         return foreground
 
-    def take_head(self) -> Sequence:
+    def take_head(self, *, without: Collection[str] = ()) -> Sequence:
         """Take the head off the line, to a lane."""
-        sequence = self.head()
+        sequence = self.head(without=without)
         assert sequence is not None, "nobody waits"
         is_due = self._is_due
-        self._queue_of(sequence).take()
+        self._queue_of(sequence).take(sequence)
         self._forget(sequence)
         if not sequence.is_background:
             self._num_overtakes += self._background.head() is not None

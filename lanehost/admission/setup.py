@@ -59,17 +59,25 @@ def set_up(
         if not _adopt(filling, head, blocks, cache):
             return Wait.PREFIX
         cached_ids = _borrow(head, blocks, cache)
-    num_cached_tokens = len(cached_ids) * blocks.block_size
     if head.job.is_warm and len(cached_ids) == len(head.token_ids) // blocks.block_size:
         blocks.give_back(cached_ids)
-        return AlreadyKept(head, num_cached_tokens)
+        return AlreadyKept(head, len(cached_ids) * blocks.block_size)
     num_new, headroom = _blocks_wanted(head, lanes, blocks)
     num_new -= len(cached_ids)
     new_ids = blocks.take(num_new) if cache.make_room(num_new + headroom) else None
     if new_ids is None:
         blocks.give_back(cached_ids)
         return Wait.BLOCKS
-    return Prepared(cached_ids + new_ids, num_cached_tokens)
+    return Prepared(cached_ids + new_ids, len(cached_ids) * blocks.block_size)
+
+
+def already_kept(head: Sequence, blocks: BlockPool, cache: PromptCache) -> AlreadyKept | None:
+    """Say so when a warm job has nothing to compute: it needs no lane, and so waits for none."""
+    cached_ids = _borrow(head, blocks, cache)
+    blocks.give_back(cached_ids)
+    if len(cached_ids) < len(head.token_ids) // blocks.block_size:
+        return None
+    return AlreadyKept(head, len(cached_ids) * blocks.block_size)
 
 
 def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple[int, int]:

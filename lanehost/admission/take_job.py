@@ -5,11 +5,12 @@ share the next steps. Launched is seated: how a prompt runs, with whom and how f
 decided anew for each step (`lanehost.lanes.scheduler`, ADR 15).
 
 Law: the head of the line blocks those behind it, so nobody overtakes beyond what the
-line's own order allows (`lanehost.admission.line`).
+line's own order allows (`lanehost.admission.line`). One that waits for a prefix holds up its
+own scope alone: others have nothing to gain from that prefix.
 """
 
 from lanehost.admission.line import Line
-from lanehost.admission.setup import AlreadyKept, Wait, set_up
+from lanehost.admission.setup import AlreadyKept, Prepared, Wait, already_kept, set_up
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.lane import Lane
@@ -21,20 +22,27 @@ def take_job(
     line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
 ) -> Lane | AlreadyKept | Wait:
     """Seat the head of the line; or take it off with nothing to run; or say what it waits for."""
-    head = line.head()
-    if head is None:
-        return Wait.NOBODY
-    ready = _why_not_yet(head, lanes) or set_up(head, lanes, blocks, cache)
-    if isinstance(ready, Wait):
-        return ready
-    line.take_head()
-    if isinstance(ready, AlreadyKept):
-        return ready
-    return lanes.seat(head, ready.block_ids, num_cached_tokens=ready.num_cached_tokens)
+    passed_over: set[str] = set()
+    while (head := line.head(without=passed_over)) is not None:
+        ready = _prepare(head, lanes, blocks, cache)
+        if ready is Wait.PREFIX:
+            passed_over.add(head.job.scope)
+            continue
+        if isinstance(ready, Wait):
+            return ready
+        line.take_head(without=passed_over)
+        if isinstance(ready, AlreadyKept):
+            return ready
+        return lanes.seat(head, ready.block_ids, num_cached_tokens=ready.num_cached_tokens)
+    return Wait.PREFIX if passed_over else Wait.NOBODY
 
 
-def _why_not_yet(head: Sequence, lanes: LaneTable) -> Wait | None:
+def _prepare(
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+) -> Prepared | AlreadyKept | Wait:
+    if head.job.is_warm and (kept := already_kept(head, blocks, cache)) is not None:
+        return kept
     if lanes.find(head.job.job_id) is not None:
         # It has just given its lane up, and a step in flight still writes it.
         return Wait.OWN_LANE
-    return Wait.LANE if lanes.num_free == 0 else None
+    return Wait.LANE if lanes.num_free == 0 else set_up(head, lanes, blocks, cache)

@@ -32,6 +32,8 @@ from lanehost.lanes.sequence import Sequence
 from lanehost.text.model_text import ModelText
 
 _MAX_SEED_BITS = 63
+# Not a count: it would tell one scope how much the others ask.
+_JOB_ID_BYTES = 8
 
 
 class AdmissionDoor:
@@ -64,7 +66,6 @@ class AdmissionDoor:
         self._turnstile = turnstile
         self._clock = clock
         self._preparer = Preparer(text, card=card)
-        self._num_jobs = 0
         # Ids of two runs of the server differ, so a stale id of a client can never hit.
         self._run_id = secrets.token_hex(4)
         self._closed_with: LanehostError | None = None
@@ -114,9 +115,8 @@ class AdmissionDoor:
             self._line.withdraw(scope)
             self._turnstile.leave(scope)
             raise
-        self._num_jobs += 1
         job = Job(
-            job_id=f"{self._run_id}-{self._num_jobs}",
+            job_id=f"{self._run_id}-{secrets.token_hex(_JOB_ID_BYTES)}",
             prompt_ids=prompt.prompt_ids,
             max_tokens=max_tokens,
             draw=draw,

@@ -212,6 +212,7 @@ class Engine:
                 max_step_tokens=self._facts.max_step_tokens,
                 max_fill_tokens=self._settings.max_fill_tokens,
                 max_prompts=self._pass_limit.num_prompts,
+                weights=self._line.weights,
             )
             plan = plan_step(self._lanes, frame)
             if plan is None:
@@ -323,6 +324,8 @@ class Engine:
         self._pass_limit.note_failed(len(plan.chunks))
         apart = take_apart(self._lanes, plan)
         self._journal.taken_apart(plan, apart.alone)
+        if apart.failed is not None:
+            self._pass_limit.note_failed_alone()
         if apart.failed is not None and apart.failed.is_running:
             message = f"the ranks could not run a step of this request: {refused.reason}"
             self._end(self._tickets[apart.failed.job.job_id], Failed(error=StepFailed(message)))

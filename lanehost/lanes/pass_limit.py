@@ -16,6 +16,7 @@ class PassLimit:
         self.num_prompts = most
         self._most = most
         self._num_good = 0
+        self._before = most
 
     def __repr__(self) -> str:
         return f"<PassLimit {self.num_prompts}>"
@@ -23,8 +24,13 @@ class PassLimit:
     def note_failed(self, num_prompts: int) -> None:
         """Learn that a step of `num_prompts` prompts could not be run."""
         if num_prompts > 1:
+            self._before = self.num_prompts
             self.num_prompts = min(self.num_prompts, num_prompts // 2)
             self._num_good = 0
+
+    def note_failed_alone(self) -> None:
+        """Learn that one failed by itself: there was room, and the pass failed because of it."""
+        self.num_prompts = max(self.num_prompts, self._before)
 
     def note_run(self, num_prompts: int) -> None:
         """Learn that a step of `num_prompts` prompts has run."""

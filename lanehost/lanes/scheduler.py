@@ -4,15 +4,17 @@ A pure function of the lanes: no clock, no I/O, no memory of the step before.
 Laws: a plan never exceeds its token budget; a lane is in it at most once; a long prompt
 cannot stall a running stream: lanes that decode come first, and while any does, prompts
 get `max_fill_tokens` of the step at most; prompts fill up in the order in which their
-jobs were seated, those in the foreground first, so none waits for a later one, and one in
-the background for no more than `MAX_PASSED_OVER` steps in a row; a lane whose step could not
-be run has its next one for itself; and however many of these there are, and whatever fails
-again, those that decode go on in between.
+jobs were seated, scopes beside each other (`lanehost.lanes.fill`), those in the foreground
+first, so none waits for a later one, and one in the background for no more than
+`MAX_PASSED_OVER` steps in a row; a lane whose step could not be run has its next one for
+itself; and however many of these there are, and whatever fails again, those that decode go
+on in between.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lanehost.lanes.fill import divide_fill
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import CHEAP_ROWS
@@ -30,6 +32,7 @@ class StepFrame:
         max_step_tokens: Tokens that a step may run.
         max_fill_tokens: Those of prompts, in a step that streams wait for.
         max_prompts: Prompts that may share the step: a pass.
+        weights: Of scopes, by which their prompts share it.
     """
 
     step_id: int
@@ -38,6 +41,7 @@ class StepFrame:
     max_step_tokens: int
     max_fill_tokens: int
     max_prompts: int
+    weights: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,25 +139,12 @@ def _together(lanes: LaneTable, frame: StepFrame) -> _Work:
     # Also those that let this step pass, for a guess: they wait for its end.
     streams_wait = any(lane.wants_decode for lane in lanes)
     fill = min(budget, frame.max_fill_tokens) if streams_wait else budget
-    chunks = _chunks(sharing, budget=fill, max_prompts=frame.max_prompts)
-    num_chunked = sum(len(chunk.token_ids) for chunk in chunks)
+    given = divide_fill(sharing, budget=fill, max_prompts=frame.max_prompts, weights=frame.weights)
     return _Work(
-        chunks=tuple(chunks),
+        chunks=tuple(_next_chunk(lanes[lane_id], tokens) for lane_id, tokens in given.items()),
         decoding=tuple(decoding),
-        drafts=tuple(_drafts(decoding, budget=budget - num_chunked)),
+        drafts=tuple(_drafts(decoding, budget=budget - sum(given.values()))),
     )
-
-
-def _chunks(lanes: Iterable[Lane], *, budget: int, max_prompts: int) -> list[Chunk]:
-    waiting = [lane for lane in lanes if lane.wants_prefill]
-    waiting.sort(key=lambda lane: (lane.fills_last, lane.seat_number))
-    chunks: list[Chunk] = []
-    for lane in waiting[:max_prompts]:
-        if budget == 0:
-            break
-        chunks.append(_next_chunk(lane, budget))
-        budget -= len(chunks[-1].token_ids)
-    return chunks
 
 
 def _next_chunk(lane: Lane, budget: int) -> Chunk:

@@ -4,7 +4,12 @@ from lanehost.lanes.scheduler import StepFrame
 
 
 def make_frame(
-    step_id: int = 1, *, budget: int = 8, fill: int | None = None, max_prompts: int = 16
+    step_id: int = 1,
+    *,
+    budget: int = 8,
+    fill: int | None = None,
+    max_prompts: int = 16,
+    weights: dict[str, int] | None = None,
 ) -> StepFrame:
     return StepFrame(
         step_id=step_id,
@@ -13,4 +18,5 @@ def make_frame(
         max_step_tokens=budget,
         max_fill_tokens=fill or budget,
         max_prompts=max_prompts,
+        weights=weights or {},
     )

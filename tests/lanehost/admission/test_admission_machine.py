@@ -61,13 +61,17 @@ class AdmissionMachine(RuleBasedStateMachine):
                     assert self.line.head() is head
                 assert self.blocks.num_free + self.cache.num_kept_blocks >= before
                 return
-            assert taken.sequence is head
+            seated = taken.sequence
+            if seated is not head:
+                # The head waits for a prefix: other scopes go on.
+                assert seated.job.scope != head.job.scope
+                assert seated.is_background <= head.is_background or seated.is_promoted
             if isinstance(taken, AlreadyKept):
-                assert head.job.is_warm
-                self.end(head)
+                assert seated.job.is_warm
+                self.end(seated)
             else:
                 assert taken.num_cached_tokens < len(taken.prefill_ids)
-                self.was_seated.add(head.job.job_id)
+                self.was_seated.add(seated.job.job_id)
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), amount=st.integers(1, 9))

@@ -12,6 +12,14 @@ costs = st.integers(1, 50)
 weights = st.integers(1, 9)
 
 
+def take(queue):
+    """Take whoever is next."""
+    head = queue.head()
+    assert head is not None
+    queue.take(head)
+    return head
+
+
 def make(scope="a", *, cost=4, job_id=None):
     return make_sequence((1,) * cost, max_tokens=0, scope=scope, job_id=job_id)
 
@@ -25,7 +33,7 @@ def join(queue, scope="a", *, cost=4, job_id=None):
 def take_all(queue):
     taken = []
     while queue.head() is not None:
-        taken.append(queue.take())
+        taken.append(take(queue))
     return taken
 
 
@@ -87,7 +95,7 @@ class Backlog:
         self.largest[scope] = max(self.largest[scope], Fraction(cost, self.weights[scope]))
 
     def take(self):
-        job = self.queue.take().job
+        job = take(self.queue).job
         self.work[job.scope] += Fraction(job.num_tokens, self.weights[job.scope])
         return job
 
@@ -138,7 +146,7 @@ def test_one_job_at_a_time_waits_for_no_more_than_its_last_one_was_worth_and_one
 def test_one_large_job_at_a_time_takes_no_more_than_its_part():
     queue, _ = queue_of("a1 a2 a3 a4 a5 a6 a7")
     join(queue, "b", cost=12, job_id="b1")
-    taken = [queue.take(), queue.take()]
+    taken = [take(queue), take(queue)]
     join(queue, "b", cost=12, job_id="b2")
     assert names(taken + take_all(queue)) == "a1 b1 a2 a3 a4 b2 a5 a6 a7"
 
@@ -146,7 +154,7 @@ def test_one_large_job_at_a_time_takes_no_more_than_its_part():
 def test_who_was_away_has_saved_nothing_up():
     queue, _ = queue_of("a1 a2 a3 a4 a5 a6")
     for _ in range(3):
-        queue.take()
+        take(queue)
     for number in range(1, 4):
         join(queue, "b", job_id=f"b{number}")
     assert names(take_all(queue)) == "b1 a4 b2 a5 b3 a6"
@@ -172,16 +180,16 @@ def test_who_leaves_is_not_charged():
 
 def test_who_comes_back_is_first_in_its_scope_and_is_not_charged_again():
     queue, _ = queue_of("a1 a2 a3 b1 b2")
-    first = queue.take()
+    first = take(queue)
     assert names([queue.head()]) == "b1"
-    queue.take()
+    take(queue)
     queue.rejoin(first)
     assert names(take_all(queue)) == "a1 a2 b2 a3"
 
 
 def test_with_one_scope_who_comes_back_is_the_head_and_the_last_to_come_back_the_first():
     queue, _ = queue_of("a1 a2 a3 a4")
-    first, second = queue.take(), queue.take()
+    first, second = take(queue), take(queue)
     queue.rejoin(second)
     queue.rejoin(first)
     assert names(take_all(queue)) == "a1 a2 a3 a4"
@@ -189,7 +197,7 @@ def test_with_one_scope_who_comes_back_is_the_head_and_the_last_to_come_back_the
 
 def test_who_comes_back_stays_behind_the_head_of_another_scope_and_before_its_next_ones():
     queue, _ = queue_of("a1 a2 b1 b2")
-    first = queue.take()
+    first = take(queue)
     queue.rejoin(first)
     assert names([queue.head()]) == "b1"
     assert names(take_all(queue)) == "b1 a1 a2 b2"
@@ -197,7 +205,7 @@ def test_who_comes_back_stays_behind_the_head_of_another_scope_and_before_its_ne
 
 def test_a_head_that_was_given_way_to_stays_before_who_gave_way_whoever_comes():
     queue, _ = queue_of("b0 b1 b2 a1 a2 c1 c2 d1")
-    b0, a1, c1, d1 = (queue.take() for _ in range(4))
+    b0, a1, c1, d1 = (take(queue) for _ in range(4))
     assert names([b0, a1, c1, d1, queue.head()]) == "b0 a1 c1 d1 b1"
     queue.rejoin(a1)
     queue.rejoin(b0)
@@ -208,7 +216,7 @@ def test_a_head_that_was_given_way_to_stays_before_who_gave_way_whoever_comes():
 
 def test_a_head_that_was_given_way_to_may_leave():
     queue, jobs = queue_of("a1 a2 b1 b2")
-    queue.rejoin(queue.take())
+    queue.rejoin(take(queue))
     queue.leave(jobs["b1"])
     assert repr(queue) == "<FairQueue 1 in front, {'a': 1, 'b': 1}>"
     assert names(take_all(queue)) == "a1 b2 a2"
@@ -216,11 +224,11 @@ def test_a_head_that_was_given_way_to_may_leave():
 
 def test_a_scope_of_which_only_what_came_back_waits_starts_now():
     queue, _ = queue_of("a1 b1 b2 b3 b4 b5")
-    first = queue.take()
-    queue.take()
-    queue.take()
+    first = take(queue)
+    take(queue)
+    take(queue)
     queue.rejoin(first)
-    queue.take()
+    take(queue)
     assert names([queue.head()]) == "a1"
     for number in (2, 3):
         join(queue, "a", job_id=f"a{number}")
@@ -230,18 +238,18 @@ def test_a_scope_of_which_only_what_came_back_waits_starts_now():
 def given_way_to():
     """Two scopes, c and d, came at 0 while a2, which starts at 4, is kept as the head."""
     queue, _ = queue_of("a1 a2 b1")
-    queue.take()
-    queue.rejoin(queue.take())
+    take(queue)
+    queue.rejoin(take(queue))
     join(queue, "c", job_id="c1")
     join(queue, "d", job_id="d1")
-    assert names([queue.take(), queue.take()]) == "a2 b1"
+    assert names([take(queue), take(queue)]) == "a2 b1"
     return queue
 
 
 def test_now_never_goes_back():
     queue = given_way_to()
     join(queue, "c", job_id="c2")
-    queue.take()
+    take(queue)
     join(queue, "e", job_id="e1")
     assert names(take_all(queue)) == "d1 c2 e1"
 
@@ -252,6 +260,23 @@ def test_more_jobs_of_a_scope_do_not_put_off_its_first():
     assert names(take_all(queue)) == "c1 d1 c2"
 
 
-def test_nobody_is_taken_when_nobody_waits():
-    with pytest.raises(AssertionError, match="nobody waits"):
-        FairQueue({}).take()
+def test_a_scope_that_is_passed_over_loses_no_turn():
+    queue = FairQueue({})
+    first, second, other = (make_sequence(scope=scope, max_tokens=9) for scope in ("a", "a", "b"))
+    for sequence in (first, second, other):
+        queue.join(sequence)
+    assert queue.head(without={"a"}) is other
+    queue.take(other)
+    assert queue.head(without={"a"}) is None
+    assert [take(queue), take(queue)] == [first, second]
+
+
+def test_who_came_back_is_passed_over_with_its_scope():
+    queue = FairQueue({})
+    back, other = make_sequence(scope="a"), make_sequence(scope="b")
+    queue.join(back)
+    queue.take(back)
+    queue.join(other)
+    queue.rejoin(back)
+    assert queue.head(without={"b"}) is back
+    assert queue.head(without={"a"}) is other

@@ -89,10 +89,11 @@ class Asking:
         await asyncio.sleep(0)
         return asked
 
-    async def num_free(self):
-        """Turns that nobody has, once what has ended is known to have."""
-        await settle_loop()
-        return self.preparer._workers._num_free
+    async def until_free(self, num_free):
+        """Wait until so many turns are nobody's: what a thread has ended is known a bit later."""
+        async with asyncio.timeout(5):
+            while self.preparer._workers._num_free != num_free:
+                await settle_loop(1)
 
     async def let_end(self, *asked):
         self.tokenizer.may_end.release(len(asked))
@@ -136,7 +137,7 @@ async def test_who_leaves_at_the_moment_of_its_turn_hands_it_on():
     await asking.let_end(*busy, last)
     assert last.result() == tuple(b"last")
     assert asking.tokenizer.begun == [*["x"] * MAX_WORKERS, "last"]
-    assert await asking.num_free() == MAX_WORKERS
+    await asking.until_free(MAX_WORKERS)
 
 
 async def test_who_leaves_in_the_middle_keeps_its_worker_busy_and_no_longer():
@@ -146,11 +147,11 @@ async def test_who_leaves_in_the_middle_keeps_its_worker_busy_and_no_longer():
         one.cancel()
     waiting = await asking.ask("b", "b")
     await asyncio.sleep(0)
-    assert await asking.num_free() == 0
+    await asking.until_free(0)
     asking.tokenizer.may_end.release(MAX_WORKERS)
     assert await asking.let_end(waiting) == [(98,)]
     assert asking.tokenizer.begun == [*["fails"] * MAX_WORKERS, "b"]
-    assert await asking.num_free() == MAX_WORKERS
+    await asking.until_free(MAX_WORKERS)
 
 
 async def test_token_ids_need_no_worker():

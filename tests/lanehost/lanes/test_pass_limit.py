@@ -45,6 +45,17 @@ def test_a_pass_that_was_too_much_makes_those_before_it_count_no_more():
     assert limit.num_prompts == 3
 
 
+def test_a_pass_that_failed_because_of_one_prompt_says_nothing_of_room():
+    limit = PassLimit(MOST)
+    limit.note_failed(4)
+    limit.note_failed_alone()
+    assert limit.num_prompts == MOST
+    limit.note_failed(4)
+    limit.note_failed(2)
+    limit.note_failed_alone()
+    assert limit.num_prompts == 2
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 16))))
 def test_the_limit_keeps_its_bounds_and_never_rises_at_once(steps):
     limit = PassLimit(MOST)
