@@ -13,14 +13,13 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from lanehost.admission.give_way import lane_to_give_way
 from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Wait
-from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
-from lanehost.cache.prompt_cache import EntryKind, PromptCache
+from lanehost.cache.prompt_cache import PromptCache
 from lanehost.engine.backend import Backend
 from lanehost.engine.flight import Flight, out_of_step
+from lanehost.engine.holdings import Holdings
 from lanehost.engine.inbox import (
     Arrived,
     Cancel,
@@ -49,8 +48,7 @@ from lanehost.errors import (
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, FinishReason
 from lanehost.lanes.apart import take_apart
-from lanehost.lanes.growth import grow_lanes
-from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.lane import Lane
 from lanehost.lanes.pass_limit import PassLimit
 from lanehost.lanes.scheduler import StepFrame, plan_step
 from lanehost.lanes.table import LaneTable
@@ -89,11 +87,8 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._journal = Journal(observer or NoObserver())
-        self._lanes = LaneTable(
-            facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
-        )
-        self._blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
-        self._cache = PromptCache(self._blocks, is_on=settings.prompt_cache)
+        self._holdings = Holdings(facts, settings)
+        self._lanes = self._holdings.lanes
         self._tickets: dict[str, Ticket] = {}
         self._flight = Flight()
         self._pass_limit = PassLimit(settings.max_pass_prompts)
@@ -102,7 +97,7 @@ class Engine:
         self._lost: RankGroupLost | None = None
 
     def __repr__(self) -> str:
-        return f"<Engine {self._lanes!r} {self._blocks!r} {self._line!r} {self._flight!r}>"
+        return f"<Engine {self._holdings!r} {self._line!r} {self._flight!r}>"
 
     @property
     def lanes(self) -> LaneTable:
@@ -112,12 +107,12 @@ class Engine:
     @property
     def blocks(self) -> BlockPool:
         """The block pool, to look at."""
-        return self._blocks
+        return self._holdings.blocks
 
     @property
     def cache(self) -> PromptCache:
         """The prompt cache, to look at."""
-        return self._cache
+        return self._holdings.cache
 
     @property
     def num_open_jobs(self) -> int:
@@ -156,7 +151,7 @@ class Engine:
                     self._handle(command)
                 self._turn()
                 is_idle = not self._tickets and self._flight.is_empty
-                self._journal.note_idle(self._blocks, self._cache, is_idle=is_idle)
+                self._journal.note_idle(self.blocks, self.cache, is_idle=is_idle)
         finally:
             pump.cancel()
             await asyncio.wait({pump})
@@ -203,7 +198,7 @@ class Engine:
         """Admit, grow and plan as far as lanes, blocks and steps in flight allow."""
         self._admit()
         while self._lost is None and self._flight.takes_more:
-            while (newest := grow_lanes(self._lanes, self._blocks, self._cache)) is not None:
+            while (newest := self._holdings.grow()) is not None:
                 self._park(newest)
             frame = StepFrame(
                 step_id=self._flight.next_step_id,
@@ -222,7 +217,7 @@ class Engine:
     def _admit(self) -> None:
         """Seat as many of the line as fit, in its order; their prompts share the next steps."""
         while True:
-            match take_job(self._line, self._lanes, self._blocks, self._cache):
+            match self._holdings.take_job(self._line):
                 case Lane() as lane:
                     ticket = self._tickets[lane.job.job_id]
                     is_first = ticket.seat(lane.num_cached_tokens, now_s=self._clock())
@@ -241,7 +236,7 @@ class Engine:
         """Have a lane give way to the head of the line; says whether one did."""
         head = self._line.head()
         assert head is not None
-        lane = lane_to_give_way(head, self._lanes, cache=self._cache, weights=self._line.weights)
+        lane = self._holdings.lane_to_give_way(head, self._line.weights)
         if lane is None:
             return False
         self._journal.yielded(lane, to_job_id=head.job.job_id)
@@ -256,9 +251,9 @@ class Engine:
         self._put_back(lane)
 
     def _put_back(self, lane: Lane) -> None:
-        self._keep(lane)
+        self._holdings.keep(lane)
         sequence = self._tickets[lane.job.job_id].sequence
-        self._vacate(lane)
+        self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
         self._line.rejoin(sequence)
 
     def _submit(self, plan: StepPlan) -> None:
@@ -298,8 +293,7 @@ class Engine:
             case _:
                 self._lose(out_of_step(outcome))
                 return
-        for lane in list(self._lanes):
-            self._release_if_retired(lane)
+        self._holdings.release_retired(self._flight.last_landed_id)
 
     def _settle(self, plan: StepPlan, result: StepResult) -> None:
         self._lanes.retire(plan, result.accepted)
@@ -310,11 +304,11 @@ class Engine:
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
             if lane.is_running:
-                self._keep_marks(lane, since=chunk.start)
+                self._holdings.keep_marks(lane, since=chunk.start)
                 if lane.is_filled and lane.is_warm:
                     self._finish_warm(self._tickets[lane.job.job_id])
                 elif lane.is_filled:
-                    self._keep(lane)
+                    self._holdings.keep(lane)
 
     def _take_apart(self, plan: StepPlan, refused: StepRefused) -> None:
         """Go back to where the lanes were before a step that failed, and run it in parts."""
@@ -347,32 +341,10 @@ class Engine:
         del self._tickets[job_id]
         if lane is not None and lane.is_running:
             if not _is_unusable(event):
-                self._keep(lane)
-            self._vacate(lane)
+                self._holdings.keep(lane)
+            self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
         self._journal.ended(ticket, event, None if lane is None else lane.lane_id)
         ticket.stream.put(event)
-
-    def _keep(self, lane: Lane) -> None:
-        """Keep what a lane has computed, for a prompt that begins alike."""
-        assert lane.sequence is not None
-        computed = lane.sequence.token_ids[: lane.num_computed_tokens]
-        self._cache.keep(lane.job.scope, computed, lane.block_ids)
-
-    def _keep_marks(self, lane: Lane, *, since: int) -> None:
-        """Keep the prompt up to each mark that was passed: where others are likely to part."""
-        for mark in lane.job.marks:
-            if since < mark <= lane.num_computed_tokens:
-                prefix = lane.job.prompt_ids[:mark]
-                self._cache.keep(lane.job.scope, prefix, lane.block_ids, kind=EntryKind.MARK)
-
-    def _vacate(self, lane: Lane) -> None:
-        """Let a lane run out: it is free once the steps in flight have retired."""
-        lane.fire(LaneEvent.FINISHED)
-        self._release_if_retired(lane)
-
-    def _release_if_retired(self, lane: Lane) -> None:
-        if lane.state is LaneState.DRAINING and lane.last_step_id <= self._flight.last_landed_id:
-            self._blocks.give_back(self._lanes.release(lane))
 
     def _lose(self, error: RankGroupLost) -> None:
         self._lost = self._lost or error

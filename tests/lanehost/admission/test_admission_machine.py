@@ -6,14 +6,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lanehost.admission.give_way import lane_to_give_way
+from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
+from lanehost.engine.holdings import Holdings
 from lanehost.errors import Overloaded
 from lanehost.job import Priority
 from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import LaneEvent
+from lanehost.settings import EngineSettings, LineSettings
+from tests.support.fake_ranks import fake_facts
 from tests.support.jobs import make_sequence
-from tests.support.rooms import make_rooms
 
 NUM_BLOCKS = 12
 
@@ -23,8 +26,12 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.rooms = make_rooms(num_lanes=3, num_blocks=NUM_BLOCKS)
-        self.line, self.lanes, self.blocks, self.cache = self.rooms
+        facts = fake_facts(num_lanes=3, num_blocks=NUM_BLOCKS, block_size=4)
+        self.holdings = Holdings(facts, EngineSettings(max_drafts=0))
+        self.line = Line(LineSettings())
+        self.lanes, self.blocks = self.holdings.lanes, self.holdings.blocks
+        self.cache = self.holdings.cache
+        self.rooms = (self.line, self.lanes, self.blocks, self.cache)
         self.open = {}
         self.was_seated = set()
         self.num_ended = self.num_joined = 0
@@ -149,10 +156,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.line.rejoin(sequence)
 
     def leave_lane(self, lane):
-        computed = lane.sequence.token_ids[: lane.num_computed_tokens]
-        self.cache.keep(lane.job.scope, computed, lane.block_ids)
-        lane.fire(LaneEvent.FINISHED)
-        self.blocks.give_back(self.lanes.release(lane))
+        self.holdings.keep(lane)
+        self.holdings.vacate(lane, last_landed_id=0)
 
     def end(self, sequence):
         del self.open[sequence.job.job_id]

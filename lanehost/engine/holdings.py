@@ -1,0 +1,74 @@
+"""What running jobs hold: lanes, KV blocks, and the prefixes that are kept of them.
+
+Laws: what a step in flight still writes is freed when that step has retired, never
+before; what was computed is kept before its lane is given up.
+"""
+
+from collections.abc import Mapping
+
+from lanehost.admission.give_way import lane_to_give_way
+from lanehost.admission.line import Line
+from lanehost.admission.setup import AlreadyKept, Wait
+from lanehost.admission.take_job import take_job
+from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import EntryKind, PromptCache
+from lanehost.lanes.growth import grow_lanes
+from lanehost.lanes.lane import Lane, LaneEvent, LaneState
+from lanehost.lanes.sequence import Sequence
+from lanehost.lanes.table import LaneTable
+from lanehost.rank_group.facts import GroupFacts
+from lanehost.settings import EngineSettings
+
+
+class Holdings:
+    """Lanes, blocks and prompt cache, as one. Owned by the engine loop."""
+
+    def __init__(self, facts: GroupFacts, settings: EngineSettings) -> None:
+        """Begin with all of them free."""
+        self.lanes = LaneTable(
+            facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
+        )
+        self.blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
+        self.cache = PromptCache(self.blocks, is_on=settings.prompt_cache)
+
+    def __repr__(self) -> str:
+        return f"<Holdings {self.lanes!r} {self.blocks!r} {self.cache!r}>"
+
+    def take_job(self, line: Line) -> Lane | AlreadyKept | Wait:
+        """Seat the next job of the line, or say what it waits for."""
+        return take_job(line, self.lanes, self.blocks, self.cache)
+
+    def lane_to_give_way(self, head: Sequence, weights: Mapping[str, int]) -> Lane | None:
+        """Return the lane that gives way to the head of the line, if one does."""
+        return lane_to_give_way(head, self.lanes, cache=self.cache, weights=weights)
+
+    def grow(self) -> Lane | None:
+        """Give lanes the blocks that they need next; returns the one that must park for it."""
+        return grow_lanes(self.lanes, self.blocks, self.cache)
+
+    def keep(self, lane: Lane) -> None:
+        """Keep what a lane has computed, for a prompt that begins alike."""
+        assert lane.sequence is not None
+        computed = lane.sequence.token_ids[: lane.num_computed_tokens]
+        self.cache.keep(lane.job.scope, computed, lane.block_ids)
+
+    def keep_marks(self, lane: Lane, *, since: int) -> None:
+        """Keep the prompt up to each mark that was passed since a position: where others part."""
+        for mark in lane.job.marks:
+            if since < mark <= lane.num_computed_tokens:
+                prefix = lane.job.prompt_ids[:mark]
+                self.cache.keep(lane.job.scope, prefix, lane.block_ids, kind=EntryKind.MARK)
+
+    def vacate(self, lane: Lane, *, last_landed_id: int) -> None:
+        """Let a lane run out: it is free once the steps in flight have landed."""
+        lane.fire(LaneEvent.FINISHED)
+        self._release_if_retired(lane, last_landed_id)
+
+    def release_retired(self, last_landed_id: int) -> None:
+        """Free the lanes that have run out, and that nothing in flight writes any more."""
+        for lane in list(self.lanes):
+            self._release_if_retired(lane, last_landed_id)
+
+    def _release_if_retired(self, lane: Lane, last_landed_id: int) -> None:
+        if lane.state is LaneState.DRAINING and lane.last_step_id <= last_landed_id:
+            self.blocks.give_back(self.lanes.release(lane))
