@@ -84,6 +84,13 @@ def test_who_waited_its_most_never_gives_way():
     assert giving(head(), lanes, {}) is None
 
 
+def test_who_waited_its_most_gives_way_to_no_other_scope_either():
+    lanes = LaneTable(4, block_size=4)
+    for _ in range(4):
+        seat(lanes, scope="flood", priority=BACKGROUND).sequence.is_promoted = True
+    assert giving(head(scope="other"), lanes, {}) is None
+
+
 def test_who_gave_way_its_most_times_gives_way_no_more():
     lanes = LaneTable(1, block_size=4)
     lane = seat(lanes, priority=BACKGROUND)
