@@ -10,7 +10,7 @@ from pathlib import Path
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing
 
-DTYPES = ("auto", "float32")
+DTYPES = ("auto", "float32", "int8")
 DEVICES = ("auto", "cpu", "cuda")
 MAX_TP = 2
 MAX_LANES = 256
@@ -104,7 +104,7 @@ class EngineSettings:
 
     prompt_cache: bool = True
     max_drafts: int = 8
-    max_fill_tokens: int = 128
+    max_fill_tokens: int = 64
     max_pass_prompts: int = 16
 
     def __post_init__(self) -> None:

@@ -14,6 +14,8 @@ from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
 from ranks.models.native_loader import load_native, why_not_native
 from ranks.models.step_memory import StepLimits
+from ranks.native.build import LIBRARY
+from ranks.native.library import why_no_library
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import StepInputs
 from ranks.weights.digests import digest_files
@@ -125,24 +127,42 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if name == "float32":
         return torch.float32
-    raise ValueError(f"dtype is {name!r}, known are auto and float32")
+    raise ValueError(f"dtype is {name!r}, known are auto, float32 and int8")
 
 
-def choose_products(name: str, device: torch.device, checkpoint: Checkpoint) -> torch.dtype:
+def choose_products(
+    name: str, device: torch.device, checkpoint: Checkpoint, *, library: Path = LIBRARY
+) -> torch.dtype:
     """Map what was asked for to the type to compute with, going by what the files hold.
 
-    `auto` is int8, the native path, for a quantized GGUF on the CPU; else as `choose_dtype`.
+    `int8` computes quantized weights as they are; without the native library in numpy, the
+    same bits at a hundredth of the speed. `auto` is int8 where it can be had at speed, else
+    as `choose_dtype`.
 
     Raises:
         ValueError: The name is not known.
+        BadCheckpoint: int8 was asked for, and these weights or this device have none.
     """
-    if name != "auto" or device.type != "cpu" or not isinstance(checkpoint.source, GgufFile):
+    if name not in ("auto", "int8"):
         return choose_dtype(name, device)
-    reason = why_not_native(checkpoint.config, checkpoint.source)
+    reason = _why_not_int8(device, checkpoint)
+    if name == "int8" and reason is not None:
+        raise BadCheckpoint(f"--dtype int8 cannot be had: {reason}")
+    if name == "auto" and reason is None:
+        reason = why_no_library(library)
     if reason is None:
         return NativeLlama.dtype
-    log.info("native_not_used", reason=reason, instead="float32")
-    return torch.float32
+    chosen = choose_dtype("auto", device)
+    log.info("native_not_used", reason=reason, instead=str(chosen).removeprefix("torch."))
+    return chosen
+
+
+def _why_not_int8(device: torch.device, checkpoint: Checkpoint) -> str | None:
+    if device.type != "cpu":
+        return f"the device is {device.type}, not the CPU"
+    if not isinstance(checkpoint.source, GgufFile):
+        return "the weights are no GGUF file"
+    return why_not_native(checkpoint.config, checkpoint.source)
 
 
 def load_model(

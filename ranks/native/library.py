@@ -143,6 +143,15 @@ def open_library(instruction_set: str | None = None, path: Path = LIBRARY) -> Na
     raise NoLibrary(f"this processor or this build has none of {', '.join(wanted)}")
 
 
+def why_no_library(path: Path = LIBRARY) -> str | None:
+    """Say why the library cannot be used, or None when it can."""
+    try:
+        open_library(path=path)
+    except NoLibrary as err:
+        return str(err)
+    return None
+
+
 class NativeEngine:
     """A model in the library; implements `Engine`."""
 

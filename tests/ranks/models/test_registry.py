@@ -52,6 +52,7 @@ def test_digests_are_of_the_weights_and_of_the_config(tmp_path):
     ("kind", "asked", "device", "chosen"),
     [
         (Kind.Q4_1, "auto", "cpu", torch.int8),
+        (Kind.Q4_1, "int8", "cpu", torch.int8),
         (Kind.Q4_1, "float32", "cpu", torch.float32),
         (Kind.Q4_1, "auto", "cuda", torch.bfloat16),
         (Kind.F16, "auto", "cpu", torch.float32),
@@ -68,6 +69,28 @@ def test_a_folder_is_computed_in_float32(tmp_path):
     write_hf_checkpoint(tmp_path, "llama")
     checkpoint = open_checkpoint(tmp_path)
     assert choose_products("auto", torch.device("cpu"), checkpoint) == torch.float32
+
+
+def test_without_the_library_auto_is_float32_and_int8_is_what_was_asked_for(tmp_path):
+    write_gguf(tmp_path / "m.gguf", Kind.Q4_1)
+    checkpoint, cpu, absent = (
+        open_checkpoint(tmp_path / "m.gguf"),
+        torch.device("cpu"),
+        tmp_path / "absent.so",
+    )
+    assert choose_products("auto", cpu, checkpoint, library=absent) == torch.float32
+    assert choose_products("int8", cpu, checkpoint, library=absent) == torch.int8
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "why"),
+    [(Kind.F16, "cpu", "F16"), (Kind.Q4_1, "cuda", "the device is cuda, not the CPU")],
+)
+def test_int8_that_cannot_be_had_is_refused_and_not_replaced(tmp_path, kind, device, why):
+    write_gguf(tmp_path / "m.gguf", kind)
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    with pytest.raises(BadCheckpoint, match=f"--dtype int8 cannot be had: .*{why}"):
+        choose_products("int8", torch.device(device), checkpoint)
 
 
 @pytest.mark.parametrize("name", ["gone", "gone.gguf"])
@@ -88,7 +111,7 @@ def test_auto_is_bfloat16_on_cuda_only():
     assert choose_dtype("auto", torch.device("cuda")) == torch.bfloat16
     assert choose_dtype("auto", torch.device("cpu")) == torch.float32
     assert choose_dtype("float32", torch.device("cuda")) == torch.float32
-    with pytest.raises(ValueError, match="dtype is 'int4', known are auto and float32"):
+    with pytest.raises(ValueError, match="dtype is 'int4', known are auto, float32 and int8"):
         choose_dtype("int4", torch.device("cpu"))
 
 
