@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from struct import pack
 from typing import NamedTuple
@@ -302,13 +302,8 @@ class PromptCache:
 
     def _evict_next(self, turns: list[_Turn]) -> None:
         """Evict who is next, and give the entry that it had kept from being evicted its turn."""
-        entry = turns[0].entry
-        turn = self._turn(entry)
-        if turn > turns[0]:
-            # What had superseded it has gone since: it is worth more now.
-            heapreplace(turns, turn)
-            return
-        heappop(turns)
+        # Its turn is as it was: what supersedes an entry is evicted after it.
+        entry = heappop(turns).entry
         self._remove(entry)
         self.counters.evicted += 1
         still_held = (

@@ -180,8 +180,8 @@ class LaneTable:
             lane.num_planned_tokens -= len(draft_ids) - num_right
             lane.num_planned_draws -= len(draft_ids) - num_right
             lane.is_guessing = False
-            if lane.drafter is not None:
-                lane.drafter.judge(len(draft_ids), num_right)
+            assert lane.drafter is not None, f"{lane!r} guessed"
+            lane.drafter.judge(len(draft_ids), num_right)
 
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""

@@ -141,3 +141,14 @@ def test_a_warm_job_too_short_for_a_block_has_nothing_to_keep():
     line, *_ = rooms = make_rooms()
     warm = join(line, make_sequence((1, 2), max_tokens=0))
     assert take_job(*rooms) == AlreadyKept(warm, 0)
+
+
+def test_a_warm_job_that_waited_for_a_prefix_has_nothing_left_to_do():
+    line, lanes, *_ = rooms = make_rooms(num_blocks=16)
+    join(line, make_sequence(PROMPT, max_tokens=2))
+    warm = join(line, make_sequence(PROMPT[:9], max_tokens=0))
+    filling = take_job(*rooms)
+    assert take_job(*rooms) is Wait.PREFIX
+    filling.num_computed_tokens = filling.num_planned_tokens = 8
+    assert take_job(*rooms) == AlreadyKept(warm, 8)
+    assert lanes.num_free == 1
