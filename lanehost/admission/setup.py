@@ -59,7 +59,7 @@ def set_up(
         if not _adopt(filling, head, blocks, cache):
             return Wait.PREFIX
         cached_ids = _borrow(head, blocks, cache)
-    if head.job.is_warm and len(cached_ids) == len(head.token_ids) // blocks.block_size:
+    if head.job.is_warm and _is_whole(cached_ids, head, blocks):
         blocks.give_back(cached_ids)
         return AlreadyKept(head, len(cached_ids) * blocks.block_size)
     num_new, headroom = _blocks_wanted(head, lanes, blocks)
@@ -73,11 +73,18 @@ def set_up(
 
 def already_kept(head: Sequence, blocks: BlockPool, cache: PromptCache) -> AlreadyKept | None:
     """Say so when a warm job has nothing to compute: it needs no lane, and so waits for none."""
+    if not head.job.is_warm:
+        return None
     cached_ids = _borrow(head, blocks, cache)
     blocks.give_back(cached_ids)
-    if len(cached_ids) < len(head.token_ids) // blocks.block_size:
+    if not _is_whole(cached_ids, head, blocks):
         return None
     return AlreadyKept(head, len(cached_ids) * blocks.block_size)
+
+
+def _is_whole(cached_ids: tuple[int, ...], head: Sequence, blocks: BlockPool) -> bool:
+    """Say whether these are all the blocks of a prompt that can be kept."""
+    return len(cached_ids) == len(head.token_ids) // blocks.block_size
 
 
 def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple[int, int]:

@@ -40,9 +40,9 @@ def take_job(
 def _prepare(
     head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
 ) -> Prepared | AlreadyKept | Wait:
-    if head.job.is_warm and (kept := already_kept(head, blocks, cache)) is not None:
-        return kept
-    if lanes.find(head.job.job_id) is not None:
-        # It has just given its lane up, and a step in flight still writes it.
-        return Wait.OWN_LANE
-    return Wait.LANE if lanes.num_free == 0 else set_up(head, lanes, blocks, cache)
+    # It may just have given its lane up, and a step in flight still writes it.
+    has_lane = lanes.find(head.job.job_id) is not None
+    if lanes.num_free and not has_lane:
+        return set_up(head, lanes, blocks, cache)
+    wait = Wait.OWN_LANE if has_lane else Wait.LANE
+    return already_kept(head, blocks, cache) or wait
