@@ -94,30 +94,23 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
 
 
 def _choose_work(lanes: LaneTable, frame: StepFrame) -> _Work:
-    owed, alone = _owed(lanes, frame), _alone(lanes, frame)
-    if owed is not None:
-        return owed
-    together = _together(lanes, frame)
+    decoding = [lane for lane in lanes if not lane.is_alone and lane.can_decode]
+    if any(lane.is_owed for lane in decoding):
+        return _owed(decoding, frame)
+    alone, together = _alone(lanes, frame), _together(lanes, decoding, frame)
     # One by one, and the others between them: what runs behind one that fails is lost.
     is_one_out = any(lane.is_alone and not lane.is_settled for lane in lanes)
     return together if alone is None or (is_one_out and not together.is_nothing) else alone
 
 
-def _owed(lanes: LaneTable, frame: StepFrame) -> _Work | None:
-    """Return the work of the lanes that decode, without prompts, if a step was undone for one.
+def _owed(decoding: list[Lane], frame: StepFrame) -> _Work:
+    """Return the work of the lanes that decode, without prompts: a step was undone for one.
 
     A prompt that cannot be run takes everybody's step along. If the next step had a prompt
     again, whoever sends such prompts one by one would stop all that decode.
     """
-    decoding = _decoding(lanes)
-    if not any(lane.is_owed for lane in decoding):
-        return None
     budget = frame.max_step_tokens - len(decoding)
     return _Work(decoding=tuple(decoding), drafts=tuple(_drafts(decoding, budget=budget)))
-
-
-def _decoding(lanes: LaneTable) -> list[Lane]:
-    return [lane for lane in lanes if not lane.is_alone and lane.can_decode]
 
 
 def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
@@ -131,9 +124,8 @@ def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
     return None
 
 
-def _together(lanes: LaneTable, frame: StepFrame) -> _Work:
+def _together(lanes: LaneTable, decoding: list[Lane], frame: StepFrame) -> _Work:
     sharing = [lane for lane in lanes if not lane.is_alone]
-    decoding = _decoding(lanes)
     budget = frame.max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
     # Also those that let this step pass, for a guess: they wait for its end.
