@@ -119,11 +119,6 @@ class Engine:
         """Jobs that arrived and have not ended."""
         return len(self._tickets)
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether it ends once the open jobs have."""
-        return self._is_draining
-
     async def run(self) -> None:
         """Run until drained or stopped; whatever ends it, every job that is open is told.
 
@@ -150,8 +145,7 @@ class Engine:
                 for command in await self._inbox.take_all():
                     self._handle(command)
                 self._turn()
-                is_idle = not self._tickets and self._flight.is_empty
-                self._journal.note_idle(self.blocks, self.cache, is_idle=is_idle)
+                self._journal.note_idle(self.blocks, self.cache, is_idle=self._is_idle)
         finally:
             pump.cancel()
             await asyncio.wait({pump})
@@ -162,7 +156,11 @@ class Engine:
     def _is_done(self) -> bool:
         if self._is_stopped or self._lost is not None:
             return True
-        return self._is_draining and not self._tickets and self._flight.is_empty
+        return self._is_draining and self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._tickets and self._flight.is_empty
 
     async def _pump_outcomes(self) -> None:
         try:
