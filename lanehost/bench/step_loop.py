@@ -26,9 +26,8 @@ from lanehost.bench.loop_plans import LoopPlans
 from lanehost.bench.spread import Spread, spread_of
 from lanehost.engine.backend import Backend
 from lanehost.errors import StepFailed
+from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT
 from ranks.plan import StepPlan, StepRefused
-
-_MAX_IN_FLIGHT = 2
 
 Write = Callable[[], StepPlan]
 
@@ -100,10 +99,10 @@ async def measure_steps(
     loop = _Loop(group, settings, clock_ns)
     await loop.compute_prompts()
     for number in range(settings.num_rounds):
-        for depth in (1, _MAX_IN_FLIGHT):
+        for depth in (1, MAX_STEPS_IN_FLIGHT):
             await loop.prefill(depth)
         for num_lanes in settings.lane_counts:
-            for depth in (1, _MAX_IN_FLIGHT):
+            for depth in (1, MAX_STEPS_IN_FLIGHT):
                 await loop.decode(num_lanes, depth)
         on_round(number + 1)
     return loop.found()
@@ -144,7 +143,7 @@ class _Loop:
     def found(self) -> list[Figures]:
         """Put all rounds together."""
         return [
-            figures(name, num_tokens, alone=samples[1], paired=samples[_MAX_IN_FLIGHT])
+            figures(name, num_tokens, alone=samples[1], paired=samples[MAX_STEPS_IN_FLIGHT])
             for (name, num_tokens), samples in self._samples.items()
         ]
 
