@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from lanehost.job import Priority
-from lanehost.metrics.family import Family, Kind, Samples, by_one, plain
+from lanehost.metrics.family import Family, Kind, Samples, by_one, counter
 from lanehost.metrics.tally import Histogram, Tally
 
 
@@ -85,26 +85,23 @@ REQUESTS: tuple[Family[Tally], ...] = (
         labels=("priority",),
         read=_by_priority(lambda tally: tally.output_token),
     ),
-    Family(
-        name="lanehost_jobs_parked_total",
-        kind=Kind.COUNTER,
-        meaning="Times that a request gave its lane back for want of KV blocks.",
-        read=plain(lambda tally: tally.jobs_parked),
+    counter(
+        "lanehost_jobs_parked_total",
+        "Times that a request gave its lane back for want of KV blocks.",
+        lambda tally: tally.jobs_parked,
     ),
-    Family(
-        name="lanehost_jobs_yielded_total",
-        kind=Kind.COUNTER,
-        meaning="Times that a request gave its lane to another that goes first.",
-        read=plain(lambda tally: tally.jobs_yielded),
+    counter(
+        "lanehost_jobs_yielded_total",
+        "Times that a request gave its lane to another that goes first.",
+        lambda tally: tally.jobs_yielded,
     ),
 )
 
 STEPS: tuple[Family[Tally], ...] = (
-    Family(
-        name="lanehost_steps_total",
-        kind=Kind.COUNTER,
-        meaning="Steps that the ranks ran.",
-        read=plain(lambda tally: tally.steps),
+    counter(
+        "lanehost_steps_total",
+        "Steps that the ranks ran.",
+        lambda tally: tally.steps,
     ),
     Family(
         name="lanehost_step_tokens_total",
@@ -119,17 +116,15 @@ STEPS: tuple[Family[Tally], ...] = (
         meaning="Time that rank 0 computed a step.",
         read=lambda tally: [((), tally.step_compute)],
     ),
-    Family(
-        name="lanehost_passes_total",
-        kind=Kind.COUNTER,
-        meaning="Steps that ran two or more prompts together.",
-        read=plain(lambda tally: tally.passes),
+    counter(
+        "lanehost_passes_total",
+        "Steps that ran two or more prompts together.",
+        lambda tally: tally.passes,
     ),
-    Family(
-        name="lanehost_pass_prompts_total",
-        kind=Kind.COUNTER,
-        meaning="Prompts, or parts of one, in steps that ran two or more together.",
-        read=plain(lambda tally: tally.pass_prompts),
+    counter(
+        "lanehost_pass_prompts_total",
+        "Prompts, or parts of one, in steps that ran two or more together.",
+        lambda tally: tally.pass_prompts,
     ),
     Family(
         name="lanehost_steps_refused_total",
@@ -138,23 +133,20 @@ STEPS: tuple[Family[Tally], ...] = (
         labels=("kind",),
         read=by_one(lambda tally: tally.steps_refused),
     ),
-    Family(
-        name="lanehost_lanes_alone_total",
-        kind=Kind.COUNTER,
-        meaning="Lanes that ran their next step alone, after a step of several had failed.",
-        read=plain(lambda tally: tally.lanes_alone),
+    counter(
+        "lanehost_lanes_alone_total",
+        "Lanes that ran their next step alone, after a step of several had failed.",
+        lambda tally: tally.lanes_alone,
     ),
-    Family(
-        name="lanehost_draft_tokens_total",
-        kind=Kind.COUNTER,
-        meaning="Tokens that replies guessed.",
-        read=plain(lambda tally: tally.draft_tokens),
+    counter(
+        "lanehost_draft_tokens_total",
+        "Tokens that replies guessed.",
+        lambda tally: tally.draft_tokens,
     ),
-    Family(
-        name="lanehost_draft_tokens_accepted_total",
-        kind=Kind.COUNTER,
-        meaning="Guessed tokens that were right.",
-        read=plain(lambda tally: tally.accepted_draft_tokens),
+    counter(
+        "lanehost_draft_tokens_accepted_total",
+        "Guessed tokens that were right.",
+        lambda tally: tally.accepted_draft_tokens,
     ),
 )
 

@@ -98,6 +98,16 @@ def plain(read: Callable[[_Source], float]) -> Callable[[_Source], Samples]:
     return lambda source: [((), read(source))]
 
 
+def counter(name: str, meaning: str, read: Callable[[_Source], float]) -> Family[_Source]:
+    """Make a counter without labels."""
+    return Family(name=name, kind=Kind.COUNTER, meaning=meaning, read=plain(read))
+
+
+def gauge(name: str, meaning: str, read: Callable[[_Source], float]) -> Family[_Source]:
+    """Make a gauge without labels."""
+    return Family(name=name, kind=Kind.GAUGE, meaning=meaning, read=plain(read))
+
+
 def by_one(read: Callable[[_Source], Mapping[str, float]]) -> Callable[[_Source], Samples]:
     """Tell a number for each value of the only label."""
     return lambda source: [((value,), number) for value, number in read(source).items()]

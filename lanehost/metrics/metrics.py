@@ -21,7 +21,7 @@ from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.metrics.counted import COUNTED
-from lanehost.metrics.family import Family, Kind, plain
+from lanehost.metrics.family import Family, Kind, gauge
 from lanehost.metrics.gate import CountingGate
 from lanehost.metrics.observer import MetricsObserver
 from lanehost.metrics.seen import SEEN, Sight
@@ -126,17 +126,15 @@ STANDING: tuple[Family[Metrics], ...] = (
         labels=("version",),
         read=lambda metrics: [((metrics.version,), 1)],
     ),
-    Family(
-        name="lanehost_serving",
-        kind=Kind.GAUGE,
-        meaning="1 while requests are run: the model is loaded, and no drain has begun.",
-        read=plain(lambda metrics: metrics.gate.is_serving()),
+    gauge(
+        "lanehost_serving",
+        "1 while requests are run: the model is loaded, and no drain has begun.",
+        lambda metrics: metrics.gate.is_serving(),
     ),
-    Family(
-        name="lanehost_draining",
-        kind=Kind.GAUGE,
-        meaning="1 once no more requests are taken and those that are open may still end.",
-        read=plain(lambda metrics: metrics.is_draining),
+    gauge(
+        "lanehost_draining",
+        "1 once no more requests are taken and those that are open may still end.",
+        lambda metrics: metrics.is_draining,
     ),
 )
 

@@ -4,7 +4,6 @@ Nothing is kept between two looks: what is told is what is there.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from lanehost.admission.line import Line
@@ -12,7 +11,7 @@ from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.lanes.lane import LaneState
-from lanehost.metrics.family import Family, Kind, Samples, by_one, plain
+from lanehost.metrics.family import Family, Kind, Samples, by_one, counter, gauge
 from lanehost.metrics.observer import MetricsObserver
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings
@@ -63,14 +62,6 @@ def _lanes(sight: Sight) -> dict[str, int]:
     return {state.value: counts[state] for state in LaneState}
 
 
-def _gauge(name: str, meaning: str, read: Callable[[Sight], float]) -> Family[Sight]:
-    return Family(name=name, kind=Kind.GAUGE, meaning=meaning, read=plain(read))
-
-
-def _counter(name: str, meaning: str, read: Callable[[Sight], float]) -> Family[Sight]:
-    return Family(name=name, kind=Kind.COUNTER, meaning=meaning, read=plain(read))
-
-
 SEEN: tuple[Family[Sight], ...] = (
     Family(
         name="lanehost_path_info",
@@ -79,7 +70,7 @@ SEEN: tuple[Family[Sight], ...] = (
         labels=("device", "dtype", "collective", "world_size", "prompt_cache", "max_drafts"),
         read=_path,
     ),
-    _gauge(
+    gauge(
         "lanehost_rank_group_epoch",
         "How often the ranks have formed a group.",
         lambda sight: sight.facts.epoch,
@@ -98,12 +89,12 @@ SEEN: tuple[Family[Sight], ...] = (
         labels=("priority", "scope"),
         read=lambda sight: sight.told.wait_age_s.items(),
     ),
-    _gauge(
+    gauge(
         "lanehost_tokens_waiting",
         "Tokens that wait for a lane: of prompts, and of replies that gave one back.",
         lambda sight: sight.line.num_tokens,
     ),
-    _gauge(
+    gauge(
         "lanehost_requests_open",
         "Requests that were accepted and have not ended, waiting or running.",
         lambda sight: sight.engine.num_open_jobs,
@@ -115,72 +106,72 @@ SEEN: tuple[Family[Sight], ...] = (
         labels=("state",),
         read=by_one(_lanes),
     ),
-    _gauge(
+    gauge(
         "lanehost_step_age_seconds",
         "How long the oldest step in flight has been with the ranks; 0 when nobody waits for it.",
         lambda sight: sight.told.step_age_s,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_blocks",
         "KV blocks in all.",
         lambda sight: sight.engine.blocks.num_blocks,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_free_blocks",
         "KV blocks that nobody holds.",
         lambda sight: sight.engine.blocks.num_free,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_kept_blocks",
         "KV blocks that the prompt cache holds; running requests may share them.",
         lambda sight: sight.engine.cache.num_kept_blocks,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_borrowed_blocks",
         "Of the kept blocks, those that a look-up holds right now.",
         lambda sight: sight.engine.cache.num_borrowed_blocks,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_dead_blocks",
         "Of the kept blocks, those that go as soon as their last borrower has reported.",
         lambda sight: sight.engine.cache.num_dead_blocks,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_bytes",
         "Bytes of all KV blocks, on all ranks together.",
         lambda sight: sight.engine.blocks.num_blocks * sight.facts.kv_bytes_per_block,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_free_bytes",
         "Bytes of the free KV blocks, on all ranks together.",
         lambda sight: sight.engine.blocks.num_free * sight.facts.kv_bytes_per_block,
     ),
-    _gauge(
+    gauge(
         "lanehost_kv_kept_bytes",
         "Bytes of the kept KV blocks, on all ranks together.",
         lambda sight: sight.engine.cache.num_kept_blocks * sight.facts.kv_bytes_per_block,
     ),
-    _gauge(
+    gauge(
         "lanehost_cache_entries",
         "Prefixes that the prompt cache keeps.",
         lambda sight: sight.engine.cache.num_entries,
     ),
-    _counter(
+    counter(
         "lanehost_cache_entries_kept_total",
         "Prefixes that were put into the prompt cache.",
         lambda sight: sight.engine.cache.counters.kept,
     ),
-    _counter(
+    counter(
         "lanehost_cache_entries_refreshed_total",
         "Prefixes that were there already when they were to be kept.",
         lambda sight: sight.engine.cache.counters.refreshed,
     ),
-    _counter(
+    counter(
         "lanehost_cache_entries_evicted_total",
         "Prefixes that went to make room.",
         lambda sight: sight.engine.cache.counters.evicted,
     ),
-    _gauge(
+    gauge(
         "lanehost_observers_failed",
         "Of the recorder and what counts, those that failed: what they say is of the past.",
         lambda sight: sight.observers.num_failed,
