@@ -17,7 +17,18 @@ from ranks.errors import MasterLost
 from ranks.link import MasterLink
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.settings import RankSettings
-from ranks.wire.messages import Fatal, Form, Hello, Load, Loaded, LoadProgress, Ready, Shutdown
+from ranks.wire.messages import (
+    Fatal,
+    Form,
+    Hello,
+    Leave,
+    Left,
+    Load,
+    Loaded,
+    LoadProgress,
+    Ready,
+    Shutdown,
+)
 
 log = structlog.get_logger()
 
@@ -47,6 +58,10 @@ class Worker(Protocol):
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run one plan, or refuse it whole."""
+        ...
+
+    def leave(self) -> None:
+        """Leave the group, if there is one: its lanes and its KV are gone, the model stays."""
         ...
 
     def close(self) -> None:
@@ -98,6 +113,9 @@ def _serve(link: MasterLink, worker: Worker) -> None:
             case Form() as order:
                 worker.form(order)
                 link.send(Ready(epoch=order.epoch))
+            case Leave(epoch=epoch):
+                worker.leave()
+                link.send(Left(epoch=epoch))
             case Shutdown(reason=reason):
                 log.info("shutdown", reason=reason)
                 return

@@ -134,6 +134,11 @@ class ModelWorker:
             raise RankError("a plan came before Form")
         return self._executor.run(plan)
 
+    def leave(self) -> None:
+        """Leave the group, if there is one: its lanes and its KV are gone, the model stays."""
+        self.close()
+        self._group = self._executor = None
+
     def close(self) -> None:
         """Leave the group, if there is one."""
         if self._group is not None:

@@ -1,7 +1,12 @@
 """What a rank and its master say to each other, as plain data; `codec` puts it on the wire.
 
 A rank says Hello, LoadProgress, Loaded, Ready, then one StepResult or StepRefused for
-each plan; Fatal at any time. The master says Load, Form, then plans; Shutdown at any time.
+each plan; Heartbeat all the while, Fatal at any time. The master says Load, Form, then plans;
+Shutdown at any time.
+
+An epoch ends when a rank says Broken, or when the master sees that one is lost. Then the master
+says Leave to those that live, each answers Left, whatever it was doing, and forgets the group,
+its lanes and its KV; the weights stay. Form begins the next epoch.
 """
 
 from dataclasses import dataclass, field
@@ -95,10 +100,48 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The rank's process runs; sent by a thread of its own, whatever the others do.
+
+    `step_id` is the step that it computes, 0 for none. `num_stages` rises while it computes,
+    and stands still when that hangs.
+    """
+
+    step_id: int
+    num_stages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A collective of this epoch failed: the rank lives on, and waits for Leave.
+
+    `suspect` is the rank that did not do its part, where that is known.
+    """
+
+    epoch: int
+    suspect: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The rank has left the group of this epoch; its KV and its lanes are gone."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fatal:
     """The rank cannot go on and will exit."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """The epoch is over: give up what you compute, and wait for the next Form."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,5 +151,16 @@ class Shutdown:
     reason: str
 
 
-RankMessage = Hello | LoadProgress | Loaded | Ready | StepResult | StepRefused | Fatal
-MasterMessage = Load | Form | StepPlan | Shutdown
+RankMessage = (
+    Hello
+    | LoadProgress
+    | Loaded
+    | Ready
+    | StepResult
+    | StepRefused
+    | Heartbeat
+    | Broken
+    | Left
+    | Fatal
+)
+MasterMessage = Load | Form | StepPlan | Leave | Shutdown

@@ -26,7 +26,7 @@ REFUSAL_KIND_FAILED: RefusalKind
 REFUSAL_KIND_SKIPPED: RefusalKind
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal")
+    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal", "heartbeat", "broken", "left")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LOAD_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,9 @@ class ConnectRequest(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     FATAL_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    BROKEN_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     load_progress: LoadProgress
     loaded: Loaded
@@ -41,19 +44,24 @@ class ConnectRequest(_message.Message):
     result: StepResult
     refused: StepRefused
     fatal: Fatal
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ...) -> None: ...
+    heartbeat: Heartbeat
+    broken: Broken
+    left: Left
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("load", "form", "plan", "shutdown")
+    __slots__ = ("load", "form", "plan", "shutdown", "leave")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     load: Load
     form: Form
     plan: StepPlan
     shutdown: Shutdown
-    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ...) -> None: ...
+    leave: Leave
+    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("rank", "world_size", "pid", "build", "token")
@@ -275,11 +283,41 @@ class StepRefused(_message.Message):
     kind: RefusalKind
     def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., kind: _Optional[_Union[RefusalKind, str]] = ...) -> None: ...
 
+class Heartbeat(_message.Message):
+    __slots__ = ("step_id", "num_stages")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    num_stages: int
+    def __init__(self, step_id: _Optional[int] = ..., num_stages: _Optional[int] = ...) -> None: ...
+
+class Broken(_message.Message):
+    __slots__ = ("epoch", "suspect", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    suspect: int
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., suspect: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Left(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
 class Fatal(_message.Message):
     __slots__ = ("message",)
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     message: str
     def __init__(self, message: _Optional[str] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Shutdown(_message.Message):
     __slots__ = ("reason",)

@@ -1,6 +1,7 @@
 """The life of a rank, with a worker of any kind: every plan answered, every fault told."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,18 @@ from ranks.link import open_channel
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import EXIT_FATAL, EXIT_MASTER_LOST, EXIT_OK, live
 from ranks.settings import RankSettings
-from ranks.wire.messages import Fatal, Form, Hello, Load, Loaded, LoadProgress, Ready, Shutdown
+from ranks.wire.messages import (
+    Fatal,
+    Form,
+    Hello,
+    Leave,
+    Left,
+    Load,
+    Loaded,
+    LoadProgress,
+    Ready,
+    Shutdown,
+)
 from tests.support.rank_facts import loaded
 from tests.support.scripted_master import scripted_master
 
@@ -27,7 +39,7 @@ class ScriptedWorker:
 
     def __init__(self, *, fails_in=""):
         self.fails_in = fails_in
-        self.num_closed = 0
+        self.num_closed = self.num_left = 0
         self.answer = StepResult(step_id=1, epoch=4, drawn={}, failures={}, digest=bytes(16))
 
     def load(self, order, on_progress):
@@ -42,6 +54,9 @@ class ScriptedWorker:
     def run(self, plan):
         self._fail("run")
         return self.answer
+
+    def leave(self):
+        self.num_left += 1
 
     def close(self):
         self.num_closed += 1
@@ -90,6 +105,21 @@ def test_a_life_from_hello_to_shutdown(master):
         master.say(Shutdown(reason="enough"))
         assert life.result(10) == EXIT_OK
         assert worker.num_closed == 1
+
+
+def test_a_rank_leaves_its_group_and_forms_the_next(master):
+    worker = ScriptedWorker()
+    with ThreadPoolExecutor(1) as pool:
+        life = start(master, worker, pool)
+        master.hear()
+        for form in (FORM, replace(FORM, epoch=5)):
+            master.say(form)
+            assert master.hear() == Ready(epoch=form.epoch)
+            master.say(Leave(epoch=form.epoch))
+            assert master.hear() == Left(epoch=form.epoch)
+        assert (worker.num_left, worker.num_closed) == (2, 0)
+        master.say(Shutdown(reason="enough"))
+        assert life.result(10) == EXIT_OK
 
 
 @pytest.mark.parametrize(("phase", "order"), [("load", LOAD), ("form", FORM), ("run", PLAN)])

@@ -15,9 +15,13 @@ from ranks.plan import (
     StepResult,
 )
 from ranks.wire.messages import (
+    Broken,
     Fatal,
     Form,
+    Heartbeat,
     Hello,
+    Leave,
+    Left,
     Load,
     Loaded,
     LoadProgress,
@@ -101,6 +105,7 @@ master_messages = st.one_of(
         max_step_tokens=positive,
         collective_timeout_s=st.floats(0.001, 86400),
     ),
+    st.builds(Leave, epoch=positive),
     st.builds(Shutdown, reason=text),
 )
 rank_messages = st.one_of(
@@ -113,6 +118,9 @@ rank_messages = st.one_of(
         reason=text,
     ),
     st.builds(Hello, rank=u32, world_size=positive, pid=u32, build=text, token=text),
+    st.builds(Heartbeat, step_id=u64, num_stages=u64),
+    st.builds(Broken, epoch=positive, suspect=st.none() | u32, reason=text),
+    st.builds(Left, epoch=positive),
     st.builds(LoadProgress, done_bytes=u64, total_bytes=u64),
     st.builds(
         Loaded,
