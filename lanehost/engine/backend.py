@@ -29,3 +29,19 @@ class Backend(Protocol):
             RankGroupLost: a rank was lost, or ranks disagreed on what they ran.
         """
         ...
+
+
+class Backends(Protocol):
+    """Gives one backend after the other: each epoch has its own (ADR 20)."""
+
+    async def next_backend(self) -> Backend:
+        """Wait until the ranks are a group that is not the last one given; returns it.
+
+        Ask once the last one given is lost. Cancelling the wait changes nothing: the next
+        call goes on waiting for the same group. A group that was lost before anybody asked
+        for it is never given.
+
+        Raises:
+            RankGroupLost: The ranks have been given up for good.
+        """
+        ...
