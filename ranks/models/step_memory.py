@@ -95,7 +95,9 @@ def native_step_bytes(
     values = _NATIVE_HIDDEN_COPIES * shape.hidden + heads + attended + num_threads * _MLP_UNIT
     quantized = shape.hidden + attended + sum(shape.mlp_parts)
     row = values * _FLOAT32 + quantized * (32 + 12) // 32 + shape.head_dim * 4 * _FLOAT64
-    draws = limits.num_lanes * config.vocab_size * _LOGIT_COPIES * _FLOAT32
+    # A row of the head is quantized in two parts.
+    draw = config.vocab_size * _LOGIT_COPIES * _FLOAT32 + 2 * shape.hidden
+    draws = limits.num_lanes * draw
     rows = limits.max_step_tokens + _TILE_ROWS
     return int(rows * row * _PADDED) + draws + config.vocab_size * _SAMPLER_COPIES * _FLOAT64
 

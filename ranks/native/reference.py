@@ -50,6 +50,14 @@ def quantize(x: Floats) -> QuantizedRows:
     return QuantizedRows(values=values.reshape(x.shape), scales=scales, weighted_sums=weighted_sums)
 
 
+def rest_of(x: Floats, quantized: QuantizedRows) -> Floats:
+    """What quantizing [rows, inputs] has left of each value."""
+    scales = quantized.scales.repeat(GROUP // 2, axis=1)
+    with np.errstate(all="ignore"):
+        rest: Floats = x - quantized.values.astype(np.float32) * scales
+    return rest
+
+
 class ReferenceMatrix:
     """A packed matrix, taken apart for numpy."""
 

@@ -69,7 +69,10 @@ class ReferenceEngine:
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
         normed = reference.norm(x, norm, self._shape.norm_eps)
-        return self._product(weight, reference.quantize(normed))
+        quantized = reference.quantize(normed)
+        rest = reference.quantize(reference.rest_of(normed, quantized))
+        with np.errstate(all="ignore"):
+            return self._product(weight, quantized) + self._product(weight, rest)
 
     def _product(self, matrix: PackedMatrix, x: QuantizedRows) -> Floats:
         """Multiply; what was taken apart is kept, at eight bits a weight."""

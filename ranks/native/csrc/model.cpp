@@ -10,6 +10,8 @@ constexpr int kLookRows = 8;      // rows of a prompt that attend in one go
 constexpr int kLookQueries = 64;  // queries of one call of the kernel
 constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together: one group
 
+constexpr int kHeadBlocks = 8;  // of the head, multiplied twice while they are in the cache
+
 constexpr int kLayerStages = 8;
 constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
@@ -293,14 +295,38 @@ void Model::add_total(const float* total, const float* bias, int rows, float* x)
     }
 }
 
+// What quantizing has left of a row, quantized once more: so the head sees fifteen bits of it.
+void Model::quantize_rest(const float* x, int row, float* rest) {
+    const Activations& of = input_.of;
+    const size_t tile = size_t(row / kTileRows) * of.groups, in_tile = row % kTileRows;
+    for (int i = 0; i < shape_.hidden; i++) {
+        const size_t value = tile * kTileRows * kGroup + i / 4 * kTileRows * 4 + in_tile * 4 + i % 4;
+        const size_t half = (tile * 2 + i / kHalfGroup) * kTileRows + in_tile;
+        rest[i] = x[i] - float(of.values[value]) * of.scales[half];
+    }
+    kernels_.quantize(rest, rest_.of, row, 0, rest_.of.groups);
+}
+
 void Model::head(const float* x, const float* norm, const Matrix& weight, int rows, float* y) {
-    input_.reserve(rows, shape_.hidden);
-    normed_.reserve(size_t(team_.size()) * shape_.hidden * 4);
+    const int hidden = shape_.hidden, at_once = rows > 4 ? kHeadBlocks : 1;
+    input_.reserve(rows, hidden);
+    rest_.reserve(rows, hidden);
+    normed_.reserve(size_t(team_.size()) * hidden * 4);
     on_team(2, [&](Turn turn) {
-        quantize_norm(x, norm, rows, turn);
+        float* normed = normed_.floats() + size_t(turn.member) * hidden;
+        in_parts(turn, rows, [&](Range part) {
+            for (int row = part.first; row < part.last; row++) {
+                kernels_.norm(x + size_t(row) * hidden, norm, hidden, shape_.norm_eps, normed);
+                kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
+                quantize_rest(normed, row, normed);
+            }
+        });
         in_parts(turn, weight.outputs / kColumns, [&](Range blocks) {
-            kernels_.product(weight, blocks.first, blocks.last, input_.of, rows, y, weight.outputs,
-                             Write::kSet);
+            for (int first = blocks.first; first < blocks.last; first += at_once) {
+                const int last = std::min(first + at_once, blocks.last);
+                kernels_.product(weight, first, last, input_.of, rows, y, weight.outputs, Write::kSet);
+                kernels_.product(weight, first, last, rest_.of, rows, y, weight.outputs, Write::kAdd);
+            }
         });
     });
 }

@@ -13,8 +13,8 @@ from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
 
 CASES = Path(__file__).parents[2] / "data/smollm2_greedy.jsonl"
 NUM_BLOCKS = 256
-# llama.cpp on this file, with activations in groups of 32, over a text of its own.
-MAX_MEAN_DIVERGENCE, MIN_SAME_TOP = 0.0024, 0.97
+# llama.cpp on this file, with activations in groups of 32, has 0.0024 over a text of its own.
+MAX_MEAN_DIVERGENCE, MIN_SAME_TOP = 0.0015, 0.97
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
 
