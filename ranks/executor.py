@@ -15,7 +15,8 @@ on fellows may be within one, and what raises ends the rank.
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,6 +37,7 @@ from ranks.plan import (
 )
 from ranks.sampler import draw_tokens
 from ranks.shards import Collective
+from ranks.step_clock import StepClock
 from ranks.step_inputs import LaneRows, build_inputs
 
 log = structlog.get_logger()
@@ -73,27 +75,35 @@ def survivable_errors(device: torch.device) -> tuple[type[Exception], ...]:
 
 
 class CountedCollective:
-    """A collective that counts how many have begun; implements `Collective`."""
+    """A collective that counts how many have begun, and how long; implements `Collective`."""
 
-    def __init__(self, inner: Collective) -> None:
+    def __init__(self, inner: Collective, clock: StepClock) -> None:
         """Begin with none."""
         self._inner = inner
+        self._clock = clock
         self.num_begun = 0
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum over all ranks."""
-        self.num_begun += 1
-        return self._inner.all_reduce(tensor)
+        with self._counted():
+            return self._inner.all_reduce(tensor)
 
     def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Join the last dimension over ranks on the leader."""
-        self.num_begun += 1
-        return self._inner.gather_columns(tensor)
+        with self._counted():
+            return self._inner.gather_columns(tensor)
 
     def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the leader's ids on every rank."""
+        with self._counted():
+            return self._inner.broadcast_ids(ids)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         self.num_begun += 1
-        return self._inner.broadcast_ids(ids)
+        before = self._clock.enter("exchange")
+        yield
+        self._clock.enter(before)
 
 
 class Executor:
@@ -121,15 +131,15 @@ class Executor:
         """
         self._model = model
         self._kv = kv
-        self._collective = CountedCollective(collective)
+        self._clock = StepClock(clock_ns)
+        self._collective = CountedCollective(collective, self._clock)
         self._has_fellows = world_size > 1
         self._limits = limits
-        self._clock_ns = clock_ns
         self._lanes = LaneTable(limits)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run a plan, or refuse it whole: then no lane has changed."""
-        started_ns = self._clock_ns()
+        self._clock.begin(counts_parts=plan.tells_parts)
         try:
             step = self._lanes.check(plan)
         except StepMismatch as err:
@@ -145,14 +155,17 @@ class Executor:
             return self._fail(plan, err)
         self._lanes.commit(step, outcome.fed_next, outcome.accepted)
         fed = [token_id for rows in step.rows for token_id in rows.token_ids]
+        digest = result_digest(plan.digest, fed, outcome.drawn)
+        compute_ns, parts = self._clock.end()
         return StepResult(
             step_id=plan.step_id,
             epoch=plan.epoch,
             drawn=outcome.drawn,
             failures=outcome.failures,
             accepted=outcome.accepted,
-            digest=result_digest(plan.digest, fed, outcome.drawn),
-            compute_ns=self._clock_ns() - started_ns,
+            digest=digest,
+            compute_ns=compute_ns,
+            parts=parts,
         )
 
     def _fail(self, plan: StepPlan, error: Exception) -> StepRefused:
@@ -175,16 +188,21 @@ class Executor:
         """Run the rows, and read what was drawn."""
         if not step.rows:
             return _Outcome()
+        self._clock.enter("inputs")
         inputs = build_inputs(
             [_lane_rows(rows) for rows in step.rows],
             device=self._model.device,
             block_size=self._limits.block_size,
         )
+        self._clock.enter("forward")
         logits = self._model.forward(inputs, self._kv, self._collective)
+        self._clock.enter("sampling")
+        self._clock.split_forward(self._model.parts_ns)
         drawing = [rows for rows in step.rows if rows.num_draws]
         if not drawing:
             return _Outcome()
         ids = iter(self._collective.broadcast_ids(self._draw(logits, drawing)).tolist())
+        self._clock.enter("other")
         return _read_outcome({rows: list(islice(ids, rows.num_draws)) for rows in drawing})
 
     def _draw(self, logits: torch.Tensor | None, drawing: list[Rows]) -> torch.Tensor:

@@ -84,6 +84,7 @@ class StepPlan:
     `drafts` is in `decodes` too, and nothing of it is in flight: how far it gets is
     known only from the result.
 
+    `tells_parts` asks for `StepResult.parts`, which otherwise nobody measures.
     `follows` is the step that must be the last that has run, 0 for none: so a plan that
     was written behind a step that failed is not run either.
     """
@@ -98,6 +99,7 @@ class StepPlan:
     decodes: tuple[int, ...] = ()
     drafts: tuple[LaneDraft, ...] = ()
     digest: bytes = b""
+    tells_parts: bool = False
 
     @property
     def drafts_by_lane(self) -> dict[int, tuple[int, ...]]:
@@ -124,6 +126,7 @@ class StepResult:
 
     `drawn` maps a lane to its new token, `failures` a lane to its fault. `accepted` maps
     a lane to the part of its draft that was right: those tokens come before the new one.
+    `parts` are the nanoseconds of `compute_ns` by what they went to, where the plan asked.
     """
 
     step_id: int
@@ -133,6 +136,7 @@ class StepResult:
     accepted: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     digest: bytes
     compute_ns: int = 0
+    parts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class RefusalKind(Enum):

@@ -103,7 +103,9 @@ class LoopPlans:
         follows = self._step_id
         self._step_id += 1
         digest = rows_digest(self._step_id, plan.epoch, rows)
-        return replace(plan, step_id=self._step_id, follows=follows, digest=digest)
+        return replace(
+            plan, step_id=self._step_id, follows=follows, digest=digest, tells_parts=True
+        )
 
     def _blocks_of(self, lane_id: int) -> tuple[int, ...]:
         first = lane_id * self._num_blocks

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lanehost.bench import quality, serve_report, step_report
+from lanehost.bench import quality, serve_report, step_parts, step_report
 from lanehost.bench.load import MonotonicClock
 from lanehost.bench.plot import plot_run
 from lanehost.bench.quality import OWN_TEXT, QualityBench, measure_quality
+from lanehost.bench.rates import Rates, best_of, measure_rates
 from lanehost.bench.reply_times import ReplyTimes
 from lanehost.bench.scenarios import ServeBench, Served, run_bench
 from lanehost.bench.step_loop import Figures, LoopSettings, measure_steps
@@ -112,8 +113,9 @@ def run_step(
     loop: LoopSettings,
     say: Say,
     rank_command: tuple[str, ...] = RANK_COMMAND,
+    measure: Callable[[RankGroupSettings], Rates | None] = measure_rates,
 ) -> Report:
-    """Start ranks, drive the step loop, and end them.
+    """Measure what the machine can do, start ranks, drive the step loop, and end them.
 
     Raises:
         StartupFailed: The ranks cannot start, or the model is too short for the loop.
@@ -121,6 +123,8 @@ def run_step(
         RankGroupLost: They were lost.
     """
     set_up_logs(is_json=False)
+    say("measuring how fast this machine reads and multiplies")
+    rates = measure(ranks)
 
     async def run() -> tuple[GroupFacts, list[Figures]]:
         started = running_rank_group(ranks, on_progress=lambda _: None, rank_command=rank_command)
@@ -139,10 +143,13 @@ def run_step(
             return group.facts, found
 
     facts, found = asyncio.run(run())
+    rates = best_of(rates, measure(ranks))
     name = ranks.model_path.name
+    lines = step_report.report_lines(facts, loop, found, name)
+    told = step_report.report_object(facts, loop, found, name)
     return Report(
-        lines=step_report.report_lines(facts, loop, found, name),
-        told=step_report.report_object(facts, loop, found, name),
+        lines=lines + step_parts.part_lines(loop, found, rates),
+        told=told | step_parts.part_object(loop, found, rates),
     )
 
 

@@ -11,15 +11,13 @@ Every kind of step runs in rounds, in turn with one step in flight and with two,
 else the machine does befalls both. With two the next plan is there before the ranks are done,
 and master and wire should cost no time: the share of them that does not show is `hidden`.
 
-The seam for ranks that can tell more: where the time of `compute` goes (weights, attention,
-all-reduce, sampling) is known on the rank alone. When a result carries such parts by name,
-`StepSample` takes them beside `compute_ns`, `Figures` a spread of each, and the table of
-`step_report` a column; nothing else changes. They must add up to `compute_ns`.
+Plans ask for the parts of `compute` (`StepPlan.tells_parts`), which the leader names and which
+add up to it; `step_parts` puts them beside the floor of the machine.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from lanehost.bench.loop_plans import LoopPlans
@@ -39,6 +37,7 @@ class StepSample:
     wall_ns: int
     compute_ns: int
     master_ns: int
+    parts: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def wire_ns(self) -> int:
@@ -60,6 +59,7 @@ class Figures:
     shown_ns: float
     hidden_share: float
     tokens_per_s: float
+    parts: dict[str, Spread] = field(default_factory=dict[str, Spread])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +185,7 @@ class Driver:
                     wall_ns=now_ns - last_ns,
                     compute_ns=outcome.compute_ns,
                     master_ns=master_ns.popleft(),
+                    parts=outcome.parts,
                 )
             )
             last_ns = now_ns
@@ -212,7 +213,14 @@ def figures(
         shown_ns=shown["paired"],
         hidden_share=max(0.0, hidden),
         tokens_per_s=num_tokens / paired_wall.p50 * 1e9,
+        parts=_spread_parts(paired),
     )
+
+
+def _spread_parts(samples: Sequence[StepSample]) -> dict[str, Spread]:
+    """What a step did not name took it no time."""
+    names = {name: None for one in samples for name in one.parts}
+    return {name: _spread([one.parts.get(name, 0) for one in samples]) for name in names}
 
 
 def _spread(values: Sequence[int]) -> Spread:

@@ -148,6 +148,10 @@ class Llama:
         drawing = self._parts.norm(x.index_select(0, inputs.draw_rows))
         return self._parts.head(drawing, collective)
 
+    def parts_ns(self) -> dict[str, int]:
+        """None: torch does not say."""
+        return {}
+
 
 def describe_geometry(config: ModelConfig, shards: Shards) -> str:
     """Say how the model is cut: "heads 6+3 of 9, kv 2+1 of 3, this rank holds shard 0"."""

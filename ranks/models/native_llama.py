@@ -126,6 +126,15 @@ class NativeLlama:
         logits = self._engine.head(drawing, self._parts.norm, self._parts.head)
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
 
+    @property
+    def parts(self) -> NativeParts:
+        """What it was made of."""
+        return self._parts
+
+    def parts_ns(self) -> dict[str, int]:
+        """Nanoseconds of the parts of the last forward that the engine counts, by name."""
+        return self._engine.parts_ns()
+
     def _run_halves(self, step: StepRows, x: Floats, collective: Collective) -> None:
         for number, layer in enumerate(self._parts.layers):
             share = self._engine.attention_half(step, number, x)

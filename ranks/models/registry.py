@@ -66,6 +66,10 @@ class CausalLM(Protocol):
         """Run one step: float32 logits [num_draws, vocab] on the leader, None on followers."""
         ...
 
+    def parts_ns(self) -> dict[str, int]:
+        """Nanoseconds of the parts of the last forward, by name, as far as they are known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:

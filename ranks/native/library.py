@@ -17,6 +17,8 @@ from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
+# `Part` of watch.h.
+PART_NAMES = ("norm", "products", "rotate", "attention", "exchange", "head")
 _MAX_SHARDS = 2
 _POINTER = ctypes.c_void_p
 Array = npt.NDArray[Any]
@@ -206,6 +208,12 @@ class NativeEngine:
         self._functions.lanehost_add_total(
             self._model, address(total), address(bias), len(x), address(x)
         )
+
+    def parts_ns(self) -> dict[str, int]:
+        """Nanoseconds of each part of the last step."""
+        found = np.zeros(len(PART_NAMES), dtype=np.int64)
+        self._functions.lanehost_parts(self._model, address(found))
+        return dict(zip(PART_NAMES, found.tolist(), strict=True))
 
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""

@@ -97,3 +97,7 @@ class Engine(Protocol):
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
         ...
+
+    def parts_ns(self) -> dict[str, int]:
+        """Nanoseconds of each part of the last step, where they are known."""
+        ...

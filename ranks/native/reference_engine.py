@@ -74,6 +74,10 @@ class ReferenceEngine:
         with np.errstate(all="ignore"):
             return self._product(weight, quantized) + self._product(weight, rest)
 
+    def parts_ns(self) -> dict[str, int]:
+        """None: what numpy takes is of no interest."""
+        return {}
+
     def _product(self, matrix: PackedMatrix, x: QuantizedRows) -> Floats:
         """Multiply; what was taken apart is kept, at eight bits a weight."""
         if id(matrix) not in self._matrices:

@@ -206,7 +206,7 @@ class LaneDraft(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts", "follows")
+    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts", "follows", "tells_parts")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +217,7 @@ class StepPlan(_message.Message):
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     DRAFTS_FIELD_NUMBER: _ClassVar[int]
     FOLLOWS_FIELD_NUMBER: _ClassVar[int]
+    TELLS_PARTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     leaves: _containers.RepeatedScalarFieldContainer[int]
@@ -227,7 +228,8 @@ class StepPlan(_message.Message):
     digest: bytes
     drafts: _containers.RepeatedCompositeFieldContainer[LaneDraft]
     follows: int
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ..., follows: _Optional[int] = ...) -> None: ...
+    tells_parts: bool
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ..., follows: _Optional[int] = ..., tells_parts: bool = ...) -> None: ...
 
 class Drawn(_message.Message):
     __slots__ = ("lane_id", "token_id")
@@ -254,7 +256,14 @@ class LaneFailure(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., fault: _Optional[_Union[LaneFault, str]] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("step_id", "epoch", "drawn", "failures", "digest", "compute_ns", "accepted")
+    __slots__ = ("step_id", "epoch", "drawn", "failures", "digest", "compute_ns", "accepted", "parts")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     DRAWN_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +271,7 @@ class StepResult(_message.Message):
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_NS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     drawn: _containers.RepeatedCompositeFieldContainer[Drawn]
@@ -269,7 +279,8 @@ class StepResult(_message.Message):
     digest: bytes
     compute_ns: int
     accepted: _containers.RepeatedCompositeFieldContainer[DraftAccepted]
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ..., accepted: _Optional[_Iterable[_Union[DraftAccepted, _Mapping]]] = ...) -> None: ...
+    parts: _containers.ScalarMap[str, int]
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., drawn: _Optional[_Iterable[_Union[Drawn, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[LaneFailure, _Mapping]]] = ..., digest: _Optional[bytes] = ..., compute_ns: _Optional[int] = ..., accepted: _Optional[_Iterable[_Union[DraftAccepted, _Mapping]]] = ..., parts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StepRefused(_message.Message):
     __slots__ = ("step_id", "epoch", "reason", "kind")

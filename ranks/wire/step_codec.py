@@ -63,6 +63,7 @@ def plan_to_pb(plan: StepPlan) -> pb.StepPlan:
             pb.LaneDraft(lane_id=draft.lane_id, token_ids=draft.token_ids) for draft in plan.drafts
         ],
         digest=plan.digest,
+        tells_parts=plan.tells_parts,
     )
 
 
@@ -103,6 +104,7 @@ def plan_from_pb(plan: pb.StepPlan) -> StepPlan:
             for draft in plan.drafts
         ),
         digest=digest_of("plan.digest", plan.digest),
+        tells_parts=plan.tells_parts,
     )
 
 
@@ -150,6 +152,7 @@ def result_to_pb(result: StepResult) -> pb.StepResult:
         ],
         digest=result.digest,
         compute_ns=result.compute_ns,
+        parts=result.parts,
     )
 
 
@@ -173,6 +176,7 @@ def result_from_pb(result: pb.StepResult) -> StepResult:
         accepted={part.lane_id: tuple(part.token_ids) for part in result.accepted},
         digest=digest_of("result.digest", result.digest),
         compute_ns=result.compute_ns,
+        parts=dict(result.parts),
     )
 
 

@@ -110,6 +110,16 @@ def test_the_result_says_what_was_fed_and_drawn_by_digest(make):
     assert after.compute_ns == 7
 
 
+def test_a_step_tells_its_parts_when_the_plan_asks_and_they_add_up(make):
+    executor, _, writer = make()
+    silent = executor.run(writer.plan(prompts=PROMPTS))
+    asked = executor.run(replace(writer.plan(decodes=(0, 3)), tells_parts=True))
+    assert silent.parts == {}
+    assert set(asked.parts) == {"inputs", "forward", "exchange", "sampling", "other"}
+    assert sum(asked.parts.values()) == asked.compute_ns
+    assert all(ns > 0 for ns in asked.parts.values())
+
+
 def test_a_part_that_does_not_end_a_prompt_draws_nothing(make):
     executor, watched, writer = make()
     result = executor.run(writer.plan(prompts=PROMPTS, draws=False))

@@ -47,3 +47,6 @@ class WatchedModel:
             logits[self.spoil_draws, 5] = float("nan")
             self.spoil_draws = []
         return logits
+
+    def parts_ns(self) -> dict[str, int]:
+        return self._model.parts_ns()

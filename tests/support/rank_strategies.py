@@ -66,6 +66,7 @@ plan = st.builds(
     decodes=ids,
     drafts=st.lists(st.builds(LaneDraft, lane_id=u32, token_ids=ids), max_size=3).map(tuple),
     digest=digest,
+    tells_parts=st.booleans(),
 )
 
 
@@ -81,6 +82,7 @@ def results(pick) -> StepResult:
         accepted={lane_id: pick(ids) for lane_id in lanes[num_failed:][::2]},
         digest=pick(digest),
         compute_ns=pick(u64),
+        parts=pick(st.dictionaries(text, u64, max_size=3)),
     )
 
 

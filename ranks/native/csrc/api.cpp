@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "model.h"
+#include "rates.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -78,6 +79,17 @@ EXPORTED void lanehost_add_total(Model* model, const float* total, const float* 
 EXPORTED void lanehost_head(Model* model, const float* x, const float* norm, const Matrix* weight,
                             int rows, float* y) {
     model->head(x, norm, *weight, rows, y);
+}
+// Nanoseconds of the parts of the last step, in the order of watch.h.
+EXPORTED void lanehost_parts(const Model* model, int64_t* ns) {
+    for (int part = 0; part < lanehost::kNumParts; part++) ns[part] = model->watch().ns(part);
+}
+// What a step is compared with.
+EXPORTED double lanehost_read_ns(const uint64_t* words, int64_t count, uint64_t* sum) {
+    return lanehost::read_ns(words, count, sum);
+}
+EXPORTED double lanehost_hot_ops(const char* set, const Matrix* weight, double for_s) {
+    return lanehost::hot_ops(*find(set), *weight, for_s);
 }
 
 // Single kernels, for the tests.

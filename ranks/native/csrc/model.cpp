@@ -93,6 +93,7 @@ void Model::plan_looks(const Step& step) {
 
 template <typename Work>
 void Model::on_team(int num_stages, Work work) {
+    watch_.start();
     team_.run([](void* context, Turn turn) { (*static_cast<Work*>(context))(turn); }, &work,
               num_stages);
 }
@@ -106,6 +107,7 @@ void Model::in_parts(Turn& turn, int total, const Piece& piece) {
 }
 
 void Model::run(const Step& step, float* x) {
+    watch_.reset();
     reserve(step.rows);
     plan_looks(step);
     on_team(int(layers_.size()) * kLayerStages, [&](Turn turn) {
@@ -117,6 +119,7 @@ void Model::run(const Step& step, float* x) {
 }
 
 void Model::attention_half(const Step& step, int layer, const float* x, float* share) {
+    if (layer == 0) watch_.reset();
     reserve(step.rows);
     plan_looks(step);
     on_team(kLayerStages, [&](Turn turn) { attention(step, layer, x, {nullptr, share}, turn); });
@@ -131,20 +134,26 @@ void Model::attention(const Step& step, int number, const float* x, Target to, T
     const Layer& layer = layers_[number];
     const int rows = step.rows;
     quantize_norm(x, layer.input_norm, rows, turn);
+    mark(turn, kNorm);
     in_parts(turn, qkv_width_ / kColumns, [&](Range blocks) { multiply_qkv(layer, rows, blocks); });
+    mark(turn, kProducts);
     in_parts(turn, rows, [&](Range part) { rotate_and_keep(step, layer, number, part); });
+    mark(turn, kRotate);
     team_.share(turn, int(looks_.size()), [&](int n) {
         attend_look(step, layer, number, looks_[n], scores_.floats() + turn.member * member_scores_);
         quantize_heads(looks_[n]);
     });
+    mark(turn, kAttention);
     in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
         sum_shards(layer.output, layer.output_bias, heads_, rows, to, blocks);
     });
+    mark(turn, kProducts);
 }
 
 void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
     const Layer& layer = layers_[number];
     quantize_norm(x, layer.mlp_norm, rows, turn);
+    mark(turn, kNorm);
     in_parts(turn, mlp_width_ / kUnit, [&](Range units) {
         float* gates = gates_.floats() + size_t(turn.member) * rows * 2 * kUnit;
         gate_and_quantize(layer, rows, units, gates);
@@ -152,6 +161,7 @@ void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
     in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
         sum_shards(layer.down, layer.down_bias, columns_, rows, to, blocks);
     });
+    mark(turn, kProducts);
 }
 
 void Model::quantize_norm(const float* x, const float* weight, int rows, Turn& turn) {
@@ -328,6 +338,7 @@ void Model::head(const float* x, const float* norm, const Matrix& weight, int ro
                 kernels_.product(weight, first, last, rest_.of, rows, y, weight.outputs, Write::kAdd);
             }
         });
+        mark(turn, kHead);
     });
 }
 

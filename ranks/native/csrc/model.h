@@ -12,6 +12,7 @@
 
 #include "kernels.h"
 #include "team.h"
+#include "watch.h"
 
 namespace lanehost {
 
@@ -84,6 +85,8 @@ class Model {
     void add_total(const float* total, const float* bias, int rows, float* x);
     // y = weight times norm(x), whose rows are taken in two parts: quantized, and what that left.
     void head(const float* x, const float* norm, const Matrix& weight, int rows, float* y);
+    // Nanoseconds of each part of the last step, up to now.
+    const Watch& watch() const { return watch_; }
 
    private:
     struct Buffer {
@@ -129,11 +132,16 @@ class Model {
     void in_parts(Turn& turn, int total, const Piece& piece);
     template <typename Work>
     void on_team(int num_stages, Work work);
+    // A stage has ended; what it took is a part of the step.
+    void mark(const Turn& turn, Part part) {
+        if (turn.member == 0) watch_.mark(part);
+    }
 
     const Shape shape_;
     const std::vector<Layer> layers_;
     const KernelSet& kernels_;
     Team team_;
+    Watch watch_;
     int attended_width_ = 0, mlp_width_ = 0, qkv_width_;
     std::vector<Look> looks_;
     int64_t scores_stride_ = 0;

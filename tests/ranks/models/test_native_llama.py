@@ -1,5 +1,6 @@
 """A quantized model gives each row the same bits, whatever runs it and whatever runs beside it."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ranks.models.native_llama import NativeLlama
 from ranks.models.step_memory import StepLimits
+from ranks.native.library import PART_NAMES
 from tests.support.native_kernels import usable_sets
 from tests.support.native_models import in_library, in_numpy
 from tests.support.tiny_checkpoints import VOCAB_SIZE, write_gguf
@@ -170,6 +172,24 @@ def test_a_lane_has_the_same_bits_beside_any_others(models, data):
         found |= {row.lane_id: next(logits) for row in rows if row.num_draws}
     for lane in lanes:
         assert torch.equal(found[lane.lane_id], alone[lane.lane_id])
+
+
+@pytest.mark.skipif(not usable_sets(), reason="numpy counts nothing")
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_parts_of_a_step_are_counted_anew_in_each(checkpoints, world_size):
+    world = load_world(checkpoints["Q4_1"][0], world_size, dtype=torch.int8)
+    lane = Lane(0, PROMPT, scattered_table(0, 1, 128))
+    parts: dict[str, int] = {}
+    for _ in range(3):
+        began_ns = time.perf_counter_ns()
+        world.step([lane.rows(7)])
+        took_ns = time.perf_counter_ns() - began_ns
+        parts = world.models[0].parts_ns()
+        assert tuple(parts) == PART_NAMES
+        named = ["norm", "products", "rotate", "attention"]
+        assert all(parts[name] > 0 for name in named)
+        assert sum(parts.values()) <= took_ns
+    assert parts["head"] > 0
 
 
 def test_a_step_that_draws_nothing_gives_no_logits(model):
