@@ -36,7 +36,7 @@ from ranks.plan import (
     result_digest,
 )
 from ranks.sampler import draw_tokens
-from ranks.shards import Collective
+from ranks.shards import Collective, Exchange
 from ranks.step_clock import StepClock
 from ranks.step_inputs import LaneRows, build_inputs
 
@@ -82,6 +82,13 @@ class CountedCollective:
         self._inner = inner
         self._clock = clock
         self.num_begun = 0
+
+    def lend_exchange(self) -> Exchange | None:
+        """Lend what native code adds through; with it the collectives have begun."""
+        lent = self._inner.lend_exchange()
+        if lent is not None:
+            self.num_begun += 1
+        return lent
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum over all ranks."""

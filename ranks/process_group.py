@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ranks.errors import BadDevice, RankError
-from ranks.shards import Collective, NoCollective, Place
+from ranks.shards import Collective, Exchange, NoCollective, Place
 from ranks.shared_group import (
     OFFER_TIMEOUT_S,
     form_shared_group,
@@ -142,6 +142,10 @@ class TorchGroup:
         self._world_size = world_size
         self._device = device
         self._widths: list[int] | None = None
+
+    def lend_exchange(self) -> Exchange | None:
+        """None: torch.distributed is called from Python."""
+        return None
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum over all ranks, in place."""

@@ -76,8 +76,25 @@ class Place:
     world_size: int
 
 
+class Exchange(Protocol):
+    """What native code exchanges through by itself, without Python between."""
+
+    @property
+    def address(self) -> int:
+        """Where the native object lies."""
+        ...
+
+    def check(self, code: int) -> None:
+        """Raise what `code`, the outcome of an exchange, tells."""
+        ...
+
+
 class Collective(Protocol):
     """What the ranks of a group do together within a step."""
+
+    def lend_exchange(self) -> Exchange | None:
+        """Lend what native code adds through instead of `all_reduce`; None where Python must."""
+        ...
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum over all ranks; may write into `tensor`."""
@@ -97,6 +114,10 @@ class Collective(Protocol):
 
 class NoCollective:
     """The collective of a world of one rank."""
+
+    def lend_exchange(self) -> Exchange | None:
+        """None: there is nobody to exchange with."""
+        return None
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return `tensor` as it is."""

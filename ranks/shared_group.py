@@ -109,6 +109,10 @@ class SharedGroup:
             )
             self._held = held.pop_all()
 
+    def lend_exchange(self) -> NativeExchange:
+        """Lend the memory to native code, which adds there as `all_reduce` does."""
+        return self._exchange
+
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sum float32 values over all ranks, in place where they lie in one piece.
 

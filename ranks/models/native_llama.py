@@ -7,7 +7,9 @@ see is never read: blocks need not be zeroed when they are opened.
 
     token ids ── table ── x ── engine: all layers ── rows that draw ── head ── logits
 
-Of two ranks each runs half a layer after the other, and the halves' sums are all-reduced.
+Two ranks add what each half of a layer gives. On one host the library does that within the
+step, which is one call (ADR 16); over gloo each rank runs half a layer after the other, and the
+halves' sums are all-reduced from here. Both add in the order of ranks.
 """
 
 from dataclasses import dataclass
@@ -116,8 +118,11 @@ class NativeLlama:
         """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
         step = self._lay_out(inputs, kv)
         x: Floats = self._parts.table.look_up(inputs.token_ids[: inputs.num_rows]).numpy()
-        if self._holds_all:
-            self._engine.run(step, x)
+        exchange = None
+        if not self._holds_all and self._engine.can_exchange:
+            exchange = collective.lend_exchange()
+        if self._holds_all or exchange is not None:
+            self._engine.run(step, x, exchange)
         else:
             self._run_halves(step, x, collective)
         if not inputs.draw_rows.numel():

@@ -41,7 +41,7 @@ def exchange_bytes(library: NativeLibrary, world_size: int) -> int:
 
 
 class NativeExchange:
-    """One rank's end of the shared memory.
+    """One rank's end of the shared memory; implements `ranks.shards.Exchange`.
 
     Addresses are of plain memory, and the caller vouches for them and for all sizes.
     """
@@ -96,7 +96,7 @@ class NativeExchange:
         Raises:
             FellowLost: Another rank did not do its part.
         """
-        self._check(self._functions.lanehost_all_reduce(self._exchange, address, count))
+        self.check(self._functions.lanehost_all_reduce(self._exchange, address, count))
 
     def gather(self, mine: int, num_rows: int, widths: Sequence[int], joined: int | None) -> None:
         """Join rows over ranks, in the order of ranks.
@@ -111,9 +111,7 @@ class NativeExchange:
             FellowLost: Another rank did not do its part.
         """
         by_rank = (_SIZE * self._world_size)(*widths)
-        self._check(
-            self._functions.lanehost_gather(self._exchange, mine, num_rows, by_rank, joined)
-        )
+        self.check(self._functions.lanehost_gather(self._exchange, mine, num_rows, by_rank, joined))
 
     def broadcast(self, address: int, num_bytes: int, *, root: int) -> None:
         """Overwrite bytes by those of one rank.
@@ -121,13 +119,24 @@ class NativeExchange:
         Raises:
             FellowLost: Another rank did not do its part.
         """
-        self._check(self._functions.lanehost_broadcast(self._exchange, address, num_bytes, root))
+        self.check(self._functions.lanehost_broadcast(self._exchange, address, num_bytes, root))
 
     def leave(self) -> None:
         """Tell the others that nothing more comes; who waits for this rank stops waiting."""
         self._functions.lanehost_leave_exchange(self._exchange)
 
-    def _check(self, code: int) -> None:
+    @property
+    def address(self) -> int:
+        """Where the library's own object lies, for native code that exchanges by itself."""
+        assert self._exchange is not None
+        return self._exchange
+
+    def check(self, code: int) -> None:
+        """Read how an exchange of native code ended.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+        """
         outcome = _Outcome(code)
         if outcome is _Outcome.DONE:
             return

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ranks.native.build import LIBRARY, source_digest
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
+from ranks.shards import Exchange
 
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")
 # `Part` of watch.h.
@@ -157,6 +158,8 @@ def why_no_library(path: Path = LIBRARY) -> str | None:
 class NativeEngine:
     """A model in the library; implements `Engine`."""
 
+    can_exchange = True
+
     def __init__(
         self,
         library: NativeLibrary,
@@ -185,9 +188,16 @@ class NativeEngine:
         if getattr(self, "_model", None) is not None:
             self._functions.lanehost_end_model(self._model)
 
-    def run(self, step: StepRows, x: Floats) -> None:
-        """Run all layers on x [rows, hidden], in place."""
-        self._functions.lanehost_run(self._model, _step_struct(step), address(x))
+    def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
+        """Run all layers on x [rows, hidden], in place; the shares of ranks meet in `exchange`.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+        """
+        at = _POINTER(None if exchange is None else exchange.address)
+        code = self._functions.lanehost_run(self._model, _step_struct(step), address(x), at)
+        if exchange is not None:
+            exchange.check(code)
 
     def attention_half(self, step: StepRows, layer: int, x: Floats) -> Floats:
         """This rank's share of the attention's sum over shards: [rows, hidden]."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranks.native.packing import PackedMatrix
+from ranks.shards import Exchange
 
 Floats = npt.NDArray[np.float32]
 
@@ -74,12 +75,20 @@ class StepRows:
 
 
 class Engine(Protocol):
-    """Runs a native model; two engines give the same bits."""
+    """Runs a native model; two engines give the same bits.
+
+    `can_exchange` says whether `run` takes an exchange.
+    """
 
     name: str
+    can_exchange: bool
 
-    def run(self, step: StepRows, x: Floats) -> None:
-        """Run all layers on x [rows, hidden], in place; for a rank that holds all shards."""
+    def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
+        """Run all layers on x [rows, hidden], in place.
+
+        Without an exchange this is for a rank that holds all shards; with one the shares of all
+        ranks are added in it, half a layer after the other.
+        """
         ...
 
     def attention_half(self, step: StepRows, layer: int, x: Floats) -> Floats:

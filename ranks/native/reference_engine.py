@@ -13,20 +13,23 @@ from ranks.native import reference
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 from ranks.native.reference import KeysValues, QuantizedRows, ReferenceMatrix
+from ranks.shards import Exchange
 
 
 class ReferenceEngine:
     """Implements `Engine`."""
 
     name = "numpy"
+    can_exchange = False
 
     def __init__(self, shape: ModelShape, layers: Sequence[LayerParts]) -> None:
         self._shape = shape
         self._layers = layers
         self._matrices: dict[int, ReferenceMatrix] = {}
 
-    def run(self, step: StepRows, x: Floats) -> None:
-        """Run all layers on x [rows, hidden], in place."""
+    def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
+        """Run all layers on x [rows, hidden], in place, on a rank that holds all shards."""
+        assert exchange is None, "numpy exchanges half a layer after the other"
         for number, layer in enumerate(self._layers):
             self.add_total(self.attention_half(step, number, x), layer.output_bias, x)
             self.add_total(self.mlp_half(number, x), layer.down_bias, x)

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ranks.executor import Executor, survivable_errors
+from ranks.executor import CountedCollective, Executor, survivable_errors
 from ranks.lane_table import Limits
 from ranks.plan import Draw, LaneFault, RefusalKind, StepRefused, StepResult, result_digest
 from ranks.shards import NoCollective
+from ranks.step_clock import StepClock
 from tests.support.model_wrappers import WatchedModel
 from tests.support.plan_writer import PlanWriter
 from tests.support.tiny_checkpoints import VOCAB_SIZE, write_hf_checkpoint
@@ -118,6 +119,21 @@ def test_a_step_tells_its_parts_when_the_plan_asks_and_they_add_up(make):
     assert set(asked.parts) == {"inputs", "forward", "exchange", "sampling", "other"}
     assert sum(asked.parts.values()) == asked.compute_ns
     assert all(ns > 0 for ns in asked.parts.values())
+
+
+class Lender(NoCollective):
+    """The collective of ranks whose native code adds by itself."""
+
+    def lend_exchange(self):
+        return self
+
+
+def test_an_exchange_that_was_lent_counts_as_begun():
+    lent = CountedCollective(Lender(), StepClock(lambda: 0))
+    alone = CountedCollective(NoCollective(), StepClock(lambda: 0))
+    assert lent.lend_exchange() is not None
+    assert alone.lend_exchange() is None
+    assert (lent.num_begun, alone.num_begun) == (1, 0)
 
 
 def test_a_part_that_does_not_end_a_prompt_draws_nothing(make):

@@ -36,6 +36,9 @@ class ThreadCollective:
         self._meeting = meeting
         self._rank = rank
 
+    def lend_exchange(self) -> None:
+        return None
+
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         first, second = self._meeting.exchange(self._rank, tensor)
         return first + second

@@ -64,7 +64,10 @@ EXPORTED Model* lanehost_new_model(const Shape* shape, const Layer* layers, int 
     return new (std::nothrow) Model(*shape, layers, num_layers, *kernels, num_threads);
 }
 EXPORTED void lanehost_end_model(Model* model) { delete model; }
-EXPORTED void lanehost_run(Model* model, const Step* step, float* x) { model->run(*step, x); }
+// The exchange is null for a rank that holds all shards; how it ended, in the words of exchange.h.
+EXPORTED int lanehost_run(Model* model, const Step* step, float* x, lanehost::Exchange* exchange) {
+    return model->run(*step, x, exchange);
+}
 EXPORTED void lanehost_attention_half(Model* model, const Step* step, int layer, const float* x,
                                       float* share) {
     model->attention_half(*step, layer, x, share);

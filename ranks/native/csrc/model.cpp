@@ -12,7 +12,7 @@ constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together:
 
 constexpr int kHeadBlocks = 8;  // of the head, multiplied twice while they are in the cache
 
-constexpr int kLayerStages = 8;
+constexpr int kLayerStages = 12;  // with two exchanges of two stages
 constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
 int tiles(int rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -106,16 +106,44 @@ void Model::in_parts(Turn& turn, int total, const Piece& piece) {
     });
 }
 
-void Model::run(const Step& step, float* x) {
+Outcome Model::run(const Step& step, float* x, Exchange* exchange) {
     watch_.reset();
     reserve(step.rows);
     plan_looks(step);
+    exchange_ = exchange;
+    outcome_.store(kDone);
+    const Target to{exchange ? nullptr : x, shares_.floats()};
     on_team(int(layers_.size()) * kLayerStages, [&](Turn turn) {
         for (int number = 0; number < int(layers_.size()); number++) {
-            attention(step, number, x, {x, shares_.floats()}, turn);
-            mlp(number, x, step.rows, {x, shares_.floats()}, turn);
+            const Layer& layer = layers_[number];
+            attention(step, number, x, to, turn);
+            if (!add_shares(layer.output_bias, step.rows, x, turn)) return;
+            mlp(number, x, step.rows, to, turn);
+            if (!add_shares(layer.down_bias, step.rows, x, turn)) return;
         }
     });
+    return outcome_.load();
+}
+
+// The shares of all ranks to the rows; false when another rank is lost, on every member.
+bool Model::add_shares(const float* bias, int rows, float* x, Turn& turn) {
+    if (exchange_ == nullptr) return true;
+    float* total = shares_.floats();
+    const int hidden = shape_.hidden;
+    team_.share(turn, 1, [&](int) {
+        outcome_.store(exchange_->all_reduce(total, int64_t(rows) * hidden));
+    });
+    mark(turn, kExchange);
+    if (outcome_.load() != kDone) return false;
+    in_parts(turn, rows, [&](Range part) {
+        for (int row = part.first; row < part.last; row++) {
+            const size_t begin = size_t(row) * hidden;
+            if (bias) kernels_.add(total + begin, bias, hidden);
+            kernels_.add(x + begin, total + begin, hidden);
+        }
+    });
+    mark(turn, kProducts);
+    return true;
 }
 
 void Model::attention_half(const Step& step, int layer, const float* x, float* share) {

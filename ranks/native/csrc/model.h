@@ -5,11 +5,15 @@
 //
 //   x -- norm -- qkv -- rotate, KV -- attend -- output (sum over shards) -- + x
 //     -- norm -- gate, up -- silu * -- down (sum over shards) -- + x
+//
+// Ranks of one host add their shares within the step: the sum over shards is then that of this
+// rank's, and one member adds it to those of the other ranks, in the order of ranks.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "exchange.h"
 #include "kernels.h"
 #include "team.h"
 #include "watch.h"
@@ -76,8 +80,9 @@ class Model {
     Model(const Shape& shape, const Layer* layers, int num_layers, const KernelSet& kernels,
           int num_threads);
 
-    // All layers; x [rows][hidden] is read and written. For a rank that holds all shards.
-    void run(const Step& step, float* x);
+    // All layers; x [rows][hidden] is read and written. Without an exchange for a rank that holds
+    // all shards. When another rank is lost the rest is not run, and x is worth nothing.
+    Outcome run(const Step& step, float* x, Exchange* exchange);
     // One half of a layer; writes this rank's share of the sum over shards.
     void attention_half(const Step& step, int layer, const float* x, float* share);
     void mlp_half(int layer, const float* x, int rows, float* share);
@@ -115,6 +120,7 @@ class Model {
 
     void reserve(int rows);
     void plan_looks(const Step& step);
+    bool add_shares(const float* bias, int rows, float* x, Turn& turn);
     void attention(const Step& step, int number, const float* x, Target to, Turn& turn);
     void mlp(int number, const float* x, int rows, Target to, Turn& turn);
     void quantize_norm(const float* x, const float* weight, int rows, Turn& turn);
@@ -142,6 +148,8 @@ class Model {
     const KernelSet& kernels_;
     Team team_;
     Watch watch_;
+    Exchange* exchange_ = nullptr;  // of the step that runs
+    std::atomic<Outcome> outcome_{kDone};
     int attended_width_ = 0, mlp_width_ = 0, qkv_width_;
     std::vector<Look> looks_;
     int64_t scores_stride_ = 0;
