@@ -24,7 +24,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         try:
             if not build.is_current():
                 compiler = build.find_compiler(None)
-                sets = build.sets_of_this_machine()
+                sets = build.find_sets(compiler)
                 build.compile_library(build.LIBRARY, compiler, sets=sets)
         except build.CannotCompile as err:
             self.app.display_warning(f"built without the native library: {err}")

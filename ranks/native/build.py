@@ -32,7 +32,8 @@ _AVX2 = ("-mavx2", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 _COMMON = ("api", "exchange", "model", "team", "kernels_portable")
 _X86_SETS = {"kernels_avx2": _AVX2, "kernels_avx512": (*_AVX2, *_AVX512)}
-_X86_MACHINES = ("x86_64", "amd64")
+_ARM_SETS = {"kernels_neon": ("-march=armv8.2-a+dotprod",)}
+_SETS = {"x86_64": _X86_SETS, "amd64": _X86_SETS, "aarch64": _ARM_SETS, "arm64": _ARM_SETS}
 
 
 class CannotCompile(Exception):
@@ -41,7 +42,7 @@ class CannotCompile(Exception):
 
 def source_digest() -> str:
     """SHA-256 over the names and bytes of all sources, and over the flags, in hex."""
-    digest = hashlib.sha256(repr((_FLAGS, _X86_SETS)).encode())
+    digest = hashlib.sha256(repr((_FLAGS, _SETS)).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -60,9 +61,17 @@ def find_compiler(named: str | None) -> str:
     raise CannotCompile(f"no C++ compiler: looked for {named or ', '.join(_COMPILERS)}")
 
 
-def sets_of_this_machine() -> dict[str, tuple[str, ...]]:
-    """The sources of sets beside the portable one, each with its flags."""
-    return _X86_SETS if platform.machine().lower() in _X86_MACHINES else {}
+def find_sets(compiler: str) -> dict[str, tuple[str, ...]]:
+    """The sources of sets beside the portable one, each with its flags.
+
+    They are those of the machine that the compiler writes for, which is another than this
+    one where it is a cross compiler.
+    """
+    asked = subprocess.run(  # noqa: S603 (the compiler that runs next)
+        [compiler, "-dumpmachine"], capture_output=True, text=True, check=False
+    )
+    named = asked.stdout.strip().split("-")[0] if asked.returncode == 0 else ""
+    return _SETS.get((named or platform.machine()).lower(), {})
 
 
 def compile_library(
@@ -96,7 +105,7 @@ def compile_library(
 def _compile(target: Path, command: list[str], sets: dict[str, tuple[str, ...]]) -> None:
     command = [*command, f'-DLANEHOST_SOURCES="{source_digest()}"']
     if sets:
-        command.append("-DLANEHOST_X86_SETS")
+        command.append("-DLANEHOST_WIDE_SETS")
     parts: dict[str, tuple[str, ...]] = dict.fromkeys(_COMMON, ()) | sets
 
     def compile_part(name: str) -> str:
@@ -130,12 +139,9 @@ def main() -> int:
     if args.target == LIBRARY and not args.flag and is_current():
         return 0
     try:
-        compile_library(
-            args.target,
-            find_compiler(args.compiler),
-            sets=sets_of_this_machine(),
-            extra_flags=tuple(args.flag),
-        )
+        compiler = find_compiler(args.compiler)
+        sets = find_sets(compiler)
+        compile_library(args.target, compiler, sets=sets, extra_flags=tuple(args.flag))
     except CannotCompile as err:
         sys.stderr.write(f"{err}\nthe ranks will compute without the native library, slowly\n")
         return 1

@@ -17,7 +17,7 @@ from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 from ranks.shards import Exchange
 
-INSTRUCTION_SETS = ("avx512", "avx2", "portable")
+INSTRUCTION_SETS = ("avx512", "avx2", "neon", "portable")
 # `Part` of watch.h.
 PART_NAMES = ("norm", "products", "rotate", "attention", "exchange", "head")
 _MAX_SHARDS = 2

@@ -7,6 +7,11 @@
 #include "model.h"
 #include "rates.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 using lanehost::Activations;
@@ -31,14 +36,18 @@ bool can_run(const char* name) {
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("f16c");
+#elif defined(__aarch64__) && defined(__linux__)
+    if (std::strcmp(name, "neon") == 0) return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 #endif
     return std::strcmp(name, "portable") == 0;
 }
 
 const KernelSet* const* all_sets() {
     static const KernelSet* const sets[] = {
-#if defined(LANEHOST_X86_SETS)
+#if defined(LANEHOST_WIDE_SETS) && defined(__x86_64__)
         lanehost::avx512_kernels(), lanehost::avx2_kernels(),
+#elif defined(LANEHOST_WIDE_SETS) && defined(__aarch64__)
+        lanehost::neon_kernels(),
 #endif
         lanehost::portable_kernels(), nullptr};
     return sets;
@@ -56,6 +65,8 @@ const KernelSet* find(const char* name) {
 // Which sources this was made of (`ranks/native/build.py`).
 EXPORTED const char* lanehost_sources() { return LANEHOST_SOURCES; }
 EXPORTED int lanehost_can_run(const char* set) { return find(set) != nullptr; }
+// All kernels of a set, for the comparison of sets (tests/ranks/native/emulated).
+EXPORTED const KernelSet* lanehost_find_set(const char* set) { return find(set); }
 
 EXPORTED Model* lanehost_new_model(const Shape* shape, const Layer* layers, int num_layers,
                                    const char* set, int num_threads) {

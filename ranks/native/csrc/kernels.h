@@ -87,5 +87,6 @@ struct KernelSet {
 const KernelSet* portable_kernels();
 const KernelSet* avx2_kernels();    // null where it was not built
 const KernelSet* avx512_kernels();  // likewise
+const KernelSet* neon_kernels();    // likewise
 
 }  // namespace lanehost
