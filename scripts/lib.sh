@@ -29,6 +29,11 @@ step() {
     fi
 }
 
+# has_emulator: whether the tests can compile for aarch64 and run what they made.
+has_emulator() {
+    command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null
+}
+
 # ensure_environment runtime|develop: an environment that holds what pyproject.toml and
 # constraints.txt ask for. Does nothing when a stamp says that it is there.
 ensure_environment() {

@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parent
 SOURCES = FOLDER / "csrc"
 LIBRARY = FOLDER / "_kernels.so"
 
+_Sets = dict[str, tuple[str, ...]]
+
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-ffp-contract=off",
@@ -31,8 +33,8 @@ _FLAGS = (
 _AVX2 = ("-mavx2", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 _COMMON = ("api", "exchange", "model", "team", "kernels_portable")
-_X86_SETS = {"kernels_avx2": _AVX2, "kernels_avx512": (*_AVX2, *_AVX512)}
-_ARM_SETS = {"kernels_neon": ("-march=armv8.2-a+dotprod",)}
+_X86_SETS: _Sets = {"kernels_avx2": _AVX2, "kernels_avx512": (*_AVX2, *_AVX512)}
+_ARM_SETS: _Sets = {"kernels_neon": ("-march=armv8.2-a+dotprod",)}
 _SETS = {"x86_64": _X86_SETS, "amd64": _X86_SETS, "aarch64": _ARM_SETS, "arm64": _ARM_SETS}
 
 

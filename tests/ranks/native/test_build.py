@@ -1,3 +1,4 @@
+import platform
 import re
 import subprocess
 import sys
@@ -6,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from ranks.native import build
-from ranks.native.build import CannotCompile, compile_library, find_compiler, is_current
+from ranks.native.build import (
+    CannotCompile,
+    compile_library,
+    find_compiler,
+    find_sets,
+    is_current,
+)
 from ranks.native.library import open_library
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +53,33 @@ def test_a_compiler_that_lacks_a_set_leaves_that_set_out(tmp_path):
     too_new = {"kernels_avx2": ("-mno-such-set",)}
     compile_library(tmp_path / "old.so", compiler(), sets=too_new, extra_flags=("-O0",))
     assert open_library(path=tmp_path / "old.so").instruction_set == "portable"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sets"),
+    [
+        ("echo x86_64-pc-linux-gnu", {"kernels_avx2", "kernels_avx512"}),
+        ("echo aarch64-linux-gnu", {"kernels_neon"}),
+        ("echo arm64-apple-darwin", {"kernels_neon"}),
+        ("echo riscv64-linux-gnu", set()),
+    ],
+)
+def test_sets_are_those_of_the_machine_that_the_compiler_writes_for(tmp_path, answer, sets):
+    assert find_sets(fake_compiler(tmp_path, answer)).keys() == sets
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "echo"])
+def test_a_compiler_that_names_no_machine_writes_for_this_one(tmp_path, answer):
+    named = fake_compiler(tmp_path, f"echo {platform.machine()}-linux-gnu")
+    expected = find_sets(named)
+    assert find_sets(fake_compiler(tmp_path, answer)) == expected
+
+
+def fake_compiler(folder, answer):
+    path = folder / "compiler"
+    path.write_text(f'#!/bin/sh\n[ "$1" = -dumpmachine ] && {answer}\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 def test_a_library_that_is_current_is_not_made_again():

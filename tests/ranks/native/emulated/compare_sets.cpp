@@ -245,16 +245,18 @@ int count_differences(const char* name, const Record& record, const Record& expe
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::vector<const KernelSet*> sets;
+    for (int i = 1; i < argc; i++) {
+        sets.push_back(lanehost_find_set(argv[i]));
+        if (sets.back() != nullptr) continue;
+        std::printf("%s: this processor or this build has no such set\n", argv[i]);
+        return 2;
+    }
     const Record expected = run_all(*lanehost_find_set("portable"));
     int differing = 0;
-    for (int i = 1; i < argc; i++) {
-        const KernelSet* set = lanehost_find_set(argv[i]);
-        if (set == nullptr) {
-            std::printf("%s: this processor or this build has no such set\n", argv[i]);
-            return 2;
-        }
-        const int found = count_differences(argv[i], run_all(*set), expected);
-        std::printf("%s: %d of %zu cases differ\n", argv[i], found, expected.cases.size());
+    for (const KernelSet* set : sets) {
+        const int found = count_differences(set->name, run_all(*set), expected);
+        std::printf("%s: %d of %zu cases differ\n", set->name, found, expected.cases.size());
         differing += found;
     }
     std::printf("digest of portable: %016llx\n", (unsigned long long)expected.digest());
