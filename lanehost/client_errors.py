@@ -13,6 +13,7 @@ ClientError
 ├── DeadlineExceeded   allow more time; `phase` says where it went, when the server had the time to
 ├── CallCancelled      the call was cancelled, here or there
 ├── ReplyCorrupt       the model gave logits that are not numbers
+├── RequestPoisoned    do not send it again: the server's ranks were lost by it alone
 ├── StepFailed         the ranks could not run this request, even alone
 ├── MessageTooLarge    gRPC itself refused the message or the call: no job was made
 └── ServerFault        a bug of the server; `record_id` is in its log
@@ -144,6 +145,10 @@ class StepFailed(ClientError):
     """The ranks could not run this request, even alone; sent again, it may well fail again."""
 
 
+class RequestPoisoned(ClientError):
+    """The server's ranks were lost again and again with this request, at last with it alone."""
+
+
 class MessageTooLarge(ClientError):
     """gRPC itself refused the message, or the call beside too many others."""
 
@@ -166,6 +171,7 @@ _BY_LANEHOST: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.UNAVAILABLE: ServerUnavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.CANCELLED: CallCancelled,
+    grpc.StatusCode.ABORTED: RequestPoisoned,
     grpc.StatusCode.DATA_LOSS: ReplyCorrupt,
 }
 # Codes that the server has more than one error for.

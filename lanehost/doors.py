@@ -6,6 +6,9 @@ from typing import Self
 
 from lanehost.addresses import format_address
 from lanehost.console import Addresses
+from lanehost.door.gate import Gate
+from lanehost.engine.observer import NoObserver
+from lanehost.errors import RankGroupLost
 from lanehost.http.app import build_http_app
 from lanehost.http.server import HttpServer
 from lanehost.metrics.metrics import Metrics
@@ -16,6 +19,31 @@ from lanehost.tasks import to_the_end
 
 # Calls beside streams: health, tokenizing, and those that the door refuses.
 _SPARE_RPCS = 256
+
+
+class HealthObserver(NoObserver):
+    """Implements `EngineObserver`: health is not serving from a loss to the next epoch.
+
+    Requests are taken all the while. A drain that began meanwhile stays: the gate is closed.
+    """
+
+    def __init__(self, gate: Gate, doors: "Doors") -> None:
+        """Tell these."""
+        self._gate = gate
+        self._doors = doors
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Say not serving."""
+        del lost
+        self._gate.suspend()
+        self._doors.set_not_serving()
+
+    def group_formed(self, epoch: int) -> None:
+        """Say serving again."""
+        del epoch
+        self._gate.resume()
+        if self._gate.is_serving():
+            self._doors.set_serving()
 
 
 class Doors:

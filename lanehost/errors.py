@@ -7,7 +7,8 @@ LanehostError
 ├── Overloaded             the client comes back after `retry_after_s`
 ├── Cancelled              nobody
 ├── DeadlinePassed         the client allows more time; `phase` says where the time went
-├── RankGroupLost          the ranks are gone; the client comes back
+├── RankGroupLost          the ranks are gone for good; the client comes back
+├── PoisonedRequest        the client does not send it again: the ranks were lost by it alone
 ├── Starting               the model is still loading; the client comes back
 ├── Draining               this server ends; the client goes to another
 ├── ReplyCorrupt           the model gave logits that are not numbers, for this request alone
@@ -79,6 +80,10 @@ class RankGroupLost(LanehostError):
         super().__init__(message)
         self.epoch = epoch
         self.rank = rank
+
+
+class PoisonedRequest(LanehostError):
+    """The ranks were lost again and again with this request, at last with it alone."""
 
 
 class Starting(LanehostError):

@@ -25,8 +25,8 @@ from lanehost.console import StartupConsole
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.door.turnstile import Turnstile
-from lanehost.doors import Doors
-from lanehost.engine.backend import Backend
+from lanehost.doors import Doors, HealthObserver
+from lanehost.engine.backend import Epochs, OnlyEpoch
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.engine.observer import Observers
@@ -37,7 +37,7 @@ from lanehost.metrics.metrics import Metrics
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.group import RankGroup
 from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
-from lanehost.recorder.recorder import Recorder, RecordingBackend, recording
+from lanehost.recorder.recorder import Recorder, recorded, recording
 from lanehost.recorder.records import Header
 from lanehost.recorder.writer import prepare_folder
 from lanehost.settings import ServeSettings
@@ -135,10 +135,11 @@ class Master:
                 text, group = await self._load(stack)
             card = make_card(self._settings, text, group.facts)
             line, inbox = Line(self._settings.line, self._settings.weights), Inbox()
-            backend, recorder = await self._record(stack, group)
-            observers = Observers(metrics.observer, *filter(None, [recorder]))
+            epochs, recorder = await self._record(stack, group)
+            health = HealthObserver(metrics.gate, doors)
+            observers = Observers(metrics.observer, health, *filter(None, [recorder]))
             engine = Engine(
-                backend,
+                epochs,
                 line=line,
                 inbox=inbox,
                 clock=time.monotonic,
@@ -148,7 +149,6 @@ class Master:
             metrics.watch(
                 engine,
                 line=line,
-                backend=backend,
                 settings=self._settings.engine,
                 observers=observers,
             )
@@ -200,11 +200,12 @@ class Master:
 
     async def _record(
         self, stack: AsyncExitStack, group: RankGroup
-    ) -> tuple[Backend, Recorder | None]:
+    ) -> tuple[Epochs, Recorder | None]:
         """Put the recorder between the engine and the ranks, if it was asked for."""
         record, ranks = self._settings.record, self._settings.ranks
+        epochs = Epochs(first=group, later=OnlyEpoch(group.lost))
         if record is None:
-            return group, None
+            return epochs, None
         header = Header(
             build=version("lanehost"),
             run_id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}",
@@ -223,7 +224,7 @@ class Master:
                 clock_ns=time.monotonic_ns,
             )
         )
-        return RecordingBackend(group, recorder), recorder
+        return recorded(epochs, recorder), recorder
 
     def _rank_command(self) -> tuple[str, ...]:
         return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND

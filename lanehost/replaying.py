@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from lanehost.engine.backend import Epochs, OnlyEpoch
 from lanehost.logs import set_up_logs
 from lanehost.rank_group.supervisor import running_rank_group
 from lanehost.recorder.alone import find_request, replay_alone
@@ -104,7 +105,8 @@ async def _on_ranks(
         progress = Progress(say, clock=time.monotonic)
         if job is not None:
             return await replay_alone(group, trail.header, job, on_step=progress)
-        return await replay_on(group, trail.header, trail, on_step=progress)
+        ranks = Epochs(first=group, later=OnlyEpoch(group.lost))
+        return await replay_on(ranks, trail.header, trail, on_step=progress)
 
 
 def tell(replayed: Replayed, trail: Trail, *, is_whole: bool) -> list[str]:
@@ -127,6 +129,8 @@ def _lines(replayed: Replayed, trail: Trail, *, is_whole: bool) -> list[str]:
 def _end_of(replayed: Replayed, trail: Trail) -> list[str]:
     """Say what a whole replay left out, and how the trail ends."""
     lines = []
+    if replayed.num_epochs > 1:
+        lines.append(f"epochs: {replayed.num_epochs}, the ranks were lost in between")
     if replayed.num_left_out:
         lines.append(
             f"left out: {replayed.num_left_out} steps that failed, or were skipped behind one"

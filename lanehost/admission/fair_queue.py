@@ -11,12 +11,13 @@ first is the head, and now is where the job that was last taken started. All of 
 Laws: within a scope first come, first served; of two scopes that keep jobs waiting,
 neither gets ahead, in work per weight, by more than one job of each; who was away has
 saved nothing up, and when nobody waits, nobody owes anything. What comes back is not
-paid for again, and goes before all but the head that it gave way to.
+paid for again, and goes before all but the head that it gave way to; what lost its lane with
+the group goes before all.
 
 It knows no bounds and no priorities (`lanehost.admission.line`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import lcm
@@ -96,6 +97,10 @@ class FairQueue:
         if not self._front:
             self._front.append(head)
         self._front.insert(1, sequence)
+
+    def put_first(self, sequences: Iterable[Sequence]) -> None:
+        """Put those that lost their lanes before all others, in this order; they are paid for."""
+        self._front[:0] = sequences
 
     def take(self, sequence: Sequence) -> None:
         """Take the head, or who is it without some scopes; its scope is charged if it is new."""

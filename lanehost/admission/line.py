@@ -12,7 +12,7 @@ a scope. So with one scope and one priority it is a plain queue (ADR 13).
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from lanehost.admission.fair_queue import FairQueue
 from lanehost.admission.shares import Shares
@@ -109,11 +109,19 @@ class Line:
         It goes behind the head if that is another scope's: the lane was given up for it. No
         bound is asked: a lane was free for it, so the line grows by lanes at most.
         """
-        scope = sequence.job.scope
-        self._places.take(scope)
-        self._tokens.take(scope, _num_tokens(sequence))
-        self._waiting[sequence.job.job_id] = sequence
+        self._count_back(sequence)
         self._queue_of(sequence).rejoin(sequence)
+
+    def put_first(self, sequences: Iterable[Sequence]) -> None:
+        """Put those that lost their lanes before all others of their priority, in this order.
+
+        Nobody had to wait for them before, so nobody is overtaken; no bound is asked.
+        """
+        back = list(sequences)
+        for sequence in back:
+            self._count_back(sequence)
+        self._foreground.put_first([one for one in back if not one.is_background])
+        self._background.put_first([one for one in back if one.is_background])
 
     def head(self, *, without: Collection[str] = ()) -> Sequence | None:
         """Return whose turn it is; the same until somebody joins, leaves or is taken.
@@ -166,6 +174,12 @@ class Line:
         tokens = self._tokens
         rivals = tokens.taken_by(scope) if tokens.share_of(scope) else tokens.num_taken
         return rivals == 0 or tokens.may_take(scope, num_tokens)
+
+    def _count_back(self, sequence: Sequence) -> None:
+        scope = sequence.job.scope
+        self._places.take(scope)
+        self._tokens.take(scope, _num_tokens(sequence))
+        self._waiting[sequence.job.job_id] = sequence
 
     def _redeem(self, scope: str) -> None:
         assert self._num_promised[scope] > 0, f"no place was promised to {scope!r}"

@@ -86,7 +86,7 @@ class Borrow:
 
 @dataclass(slots=True)
 class CacheCounters:
-    """What became of entries, since the start."""
+    """What became of entries, since the start; those that a lost group took along count nowhere."""
 
     kept: int = 0
     refreshed: int = 0
@@ -141,8 +141,16 @@ def chain_keys(scope: str, token_ids: tuple[int, ...], block_size: int) -> tuple
 class PromptCache:
     """All entries of the memory tier, over the blocks of one pool."""
 
-    def __init__(self, blocks: BlockPool, *, is_on: bool = True) -> None:
-        """Begin empty; one that is not on keeps nothing."""
+    def __init__(
+        self, blocks: BlockPool, *, is_on: bool = True, counters: CacheCounters | None = None
+    ) -> None:
+        """Begin empty; one that is not on keeps nothing.
+
+        Args:
+            blocks: The pool.
+            is_on: Whether anything is kept.
+            counters: Those of a cache that this one takes the place of.
+        """
         self._blocks = blocks
         self._is_on = is_on
         self._entries: dict[Entry, None] = {}
@@ -153,7 +161,7 @@ class PromptCache:
         # Block → how many entries hold it, dead ones included.
         self._num_keeping: Counter[int] = Counter()
         self._uses = count(1)
-        self.counters = CacheCounters()
+        self.counters = counters or CacheCounters()
 
     def __repr__(self) -> str:
         return f"<PromptCache {len(self._entries)} entries, {self.num_kept_blocks} blocks>"

@@ -17,6 +17,7 @@ class Gate:
     def __init__(self) -> None:
         """Begin shut."""
         self._door: Door | None = None
+        self._is_suspended = False
 
     def __repr__(self) -> str:
         return f"<Gate {self._door!r}>"
@@ -43,9 +44,24 @@ class Gate:
         """Hand on, or raise `Starting`."""
         return self._opened().model_card(key)
 
+    def suspend(self) -> None:
+        """Say not serving: the ranks are lost. Requests are still handed on, and wait."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """Say serving again, unless the door has closed meanwhile."""
+        self._is_suspended = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the door takes no more requests."""
+        return self._door is not None and not self._door.is_serving()
+
     def is_serving(self) -> bool:
-        """Say whether a request sent now would be run."""
-        return self._door is not None and self._door.is_serving()
+        """Say whether a request sent now would be run without waiting for ranks."""
+        if self._door is None or self._is_suspended:
+            return False
+        return self._door.is_serving()
 
     def _opened(self) -> Door:
         if self._door is None:

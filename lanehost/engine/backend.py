@@ -1,7 +1,10 @@
 """What the engine asks of the ranks; the rank group and the fake both give it."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import StepPlan, StepRefused, StepResult
 
@@ -30,6 +33,10 @@ class Backend(Protocol):
         """
         ...
 
+    def lose(self, error: RankGroupLost) -> None:
+        """End the epoch: the ranks did with a step what they should not have."""
+        ...
+
 
 class Backends(Protocol):
     """Gives one backend after the other: each epoch has its own (ADR 20)."""
@@ -45,3 +52,23 @@ class Backends(Protocol):
             RankGroupLost: The ranks have been given up for good.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epochs:
+    """The backend of the first epoch, and where those of all later ones come from."""
+
+    first: Backend
+    later: Backends
+
+
+class OnlyEpoch:
+    """Implements `Backends` over ranks that form no second group."""
+
+    def __init__(self, lost: Callable[[], Awaitable[RankGroupLost]]) -> None:
+        """Wait for their end."""
+        self._lost = lost
+
+    async def next_backend(self) -> Backend:
+        """Raise, once the group is lost."""
+        raise await self._lost()

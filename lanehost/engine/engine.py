@@ -4,9 +4,13 @@ One turn: take what the inbox brought (arrivals, cancels, results) → settle �
 plan → hand the plan to the ranks. Nothing else is awaited than the inbox. Plan N+1 is
 written while step N is in flight, so the ranks never wait for the master.
 
+When the ranks are lost, their epoch ends and no reply does: all jobs go back to the head of
+the line, as they sat, and are taken again with the next epoch (ADR 20).
+
 Laws: every job that arrives ends in exactly one terminal event; what a step in flight
 still writes is freed when that step has retired, never before; first tokens are handed
-over before the step that guesses at the next is planned.
+over before the step that guesses at the next is planned; nothing of an epoch outlives it
+but what clients have been sent.
 """
 
 import asyncio
@@ -17,7 +21,8 @@ from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
-from lanehost.engine.backend import Backend
+from lanehost.engine.backend import Backend, Epochs
+from lanehost.engine.carry import difference, take_off
 from lanehost.engine.flight import Flight, out_of_step
 from lanehost.engine.holdings import Holdings
 from lanehost.engine.inbox import (
@@ -26,21 +31,24 @@ from lanehost.engine.inbox import (
     CancelCause,
     Command,
     Drain,
+    GroupFormed,
     GroupLost,
     Inbox,
     PumpFailed,
+    RanksGivenUp,
     StepDone,
     Stop,
+    error_of,
 )
 from lanehost.engine.journal import Journal
 from lanehost.engine.observer import EngineObserver, NoObserver
-from lanehost.engine.settle import Ending, settle_step
+from lanehost.engine.pump import pump_epochs
+from lanehost.engine.settle import settle_step
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
-    Cancelled,
-    DeadlinePassed,
     Draining,
     LanehostError,
+    PoisonedRequest,
     RankGroupLost,
     ReplyCorrupt,
     StepFailed,
@@ -52,16 +60,17 @@ from lanehost.lanes.lane import Lane
 from lanehost.lanes.pass_limit import PassLimit
 from lanehost.lanes.scheduler import StepFrame, plan_step
 from lanehost.lanes.table import LaneTable
+from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 
 
 class Engine:
-    """Runs jobs off the line through the backend until it is drained or stopped."""
+    """Runs jobs off the line through one backend after the other, until drained or stopped."""
 
     def __init__(
         self,
-        backend: Backend,
+        epochs: Epochs,
         *,
         line: Line,
         inbox: Inbox,
@@ -72,23 +81,23 @@ class Engine:
         """Begin idle.
 
         Args:
-            backend: Where plans run.
+            epochs: Where plans run.
             line: The waiting line; the door adds to it, the engine takes.
             inbox: What others tell the engine.
             clock: Seconds that only rise.
             settings: The prompt cache, the drafts, how prompts fill steps.
             observer: Is told what becomes of each job and step.
         """
-        facts = backend.facts
-        self._backend = backend
-        self._facts = facts
+        self._epochs = epochs
+        # None from the loss of an epoch's group until the next one's is there.
+        self._backend: Backend | None = epochs.first
+        self._facts = epochs.first.facts
         self._line = line
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
         self._journal = Journal(observer or NoObserver())
-        self._holdings = Holdings(facts, settings)
-        self._lanes = self._holdings.lanes
+        self._holdings = Holdings(self._facts, settings)
         self._tickets: dict[str, Ticket] = {}
         self._flight = Flight()
         self._pass_limit = PassLimit(settings.max_pass_prompts)
@@ -100,9 +109,14 @@ class Engine:
         return f"<Engine {self._holdings!r} {self._line!r} {self._flight!r}>"
 
     @property
+    def facts(self) -> GroupFacts:
+        """What the ranks agreed on, in this epoch or the one before."""
+        return self._facts
+
+    @property
     def lanes(self) -> LaneTable:
         """The lanes, to look at."""
-        return self._lanes
+        return self._holdings.lanes
 
     @property
     def blocks(self) -> BlockPool:
@@ -123,7 +137,7 @@ class Engine:
         """Run until drained or stopped; whatever ends it, every job that is open is told.
 
         Raises:
-            RankGroupLost: the ranks are gone.
+            RankGroupLost: the ranks are gone for good.
             AssertionError: a broken invariant, a bug of ours; the jobs were told its record id.
         """
         ended_with: LanehostError = Draining("the server has ended")
@@ -139,7 +153,7 @@ class Engine:
             self._abandon_all(ended_with)
 
     async def _run(self) -> None:
-        pump = asyncio.create_task(self._pump_outcomes(), name="outcomes")
+        pump = asyncio.create_task(pump_epochs(self._epochs, self._inbox), name="outcomes")
         try:
             while not self._is_done:
                 for command in await self._inbox.take_all():
@@ -162,15 +176,6 @@ class Engine:
     def _is_idle(self) -> bool:
         return not self._tickets and self._flight.is_empty
 
-    async def _pump_outcomes(self) -> None:
-        try:
-            while True:
-                self._inbox.put(StepDone(await self._backend.next_outcome()))
-        except RankGroupLost as error:
-            self._inbox.put(GroupLost(error))
-        except Exception as bug:  # noqa: BLE001 - handed to the loop, which raises it
-            self._inbox.put(PumpFailed(bug))
-
     def _handle(self, command: Command) -> None:
         match command:
             case Arrived(ticket=ticket):
@@ -180,8 +185,8 @@ class Engine:
                 self._cancel(job_id, cause)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
-            case GroupLost(error=error):
-                self._lose(error)
+            case GroupLost() | GroupFormed() | RanksGivenUp():
+                self._change_epoch(command)
             case PumpFailed(error=bug):
                 raise bug
             case Drain():
@@ -194,8 +199,11 @@ class Engine:
 
     def _turn(self) -> None:
         """Admit, grow and plan as far as lanes, blocks and steps in flight allow."""
+        if self._backend is None:
+            return
         self._admit()
-        while self._lost is None and self._flight.takes_more:
+        # If the ranks are lost by the way, nobody sits, so there is nothing to plan.
+        while self._flight.takes_more:
             while (newest := self._holdings.grow()) is not None:
                 self._park(newest)
             frame = StepFrame(
@@ -207,10 +215,10 @@ class Engine:
                 max_prompts=self._pass_limit.num_prompts,
                 weights=self._line.weights,
             )
-            plan = plan_step(self._lanes, frame)
+            plan = plan_step(self.lanes, frame)
             if plan is None:
                 break
-            self._submit(plan)
+            self._submit(self._backend, plan)
 
     def _admit(self) -> None:
         """Seat as many of the line as fit, in its order; their prompts share the next steps."""
@@ -254,13 +262,13 @@ class Engine:
         self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
         self._line.rejoin(sequence)
 
-    def _submit(self, plan: StepPlan) -> None:
+    def _submit(self, backend: Backend, plan: StepPlan) -> None:
         try:
-            self._backend.submit(plan)
+            backend.submit(plan)
         except RankGroupLost as error:
-            self._lose(error)
+            self._suspend(error)
             return
-        self._lanes.advance(plan)
+        self.lanes.advance(plan)
         self._flight.depart(plan)
         self._journal.step_planned(plan)
 
@@ -268,17 +276,11 @@ class Engine:
         ticket = self._tickets.get(job_id)
         if ticket is None:
             return
-        error: LanehostError
-        match cause:
-            case CancelCause.CLIENT:
-                error = Cancelled("cancelled by the client")
-            case CancelCause.DEADLINE:
-                error = DeadlinePassed(ticket.phase)
-            case _:
-                assert_never(cause)
-        self._end(ticket, Failed(error=error))
+        self._end(ticket, Failed(error=error_of(cause, ticket)))
 
     def _retire_step(self, outcome: StepResult | StepRefused) -> None:
+        if self._backend is None:  # late: its epoch has ended, and what it drew is drawn again
+            return
         landed = self._flight.land(outcome)
         self._journal.step_ended(landed.plan, outcome)
         match outcome:
@@ -289,18 +291,19 @@ class Engine:
             case StepRefused(kind=RefusalKind.SKIPPED) if landed.was_turned_back:
                 pass
             case _:
-                self._lose(out_of_step(outcome))
+                self._backend.lose(lost := out_of_step(outcome))
+                self._suspend(lost)
                 return
         self._holdings.release_retired(self._flight.last_landed_id)
 
     def _settle(self, plan: StepPlan, result: StepResult) -> None:
-        self._lanes.retire(plan, result.accepted)
+        self.lanes.retire(plan, result.accepted)
         self._pass_limit.note_run(len(plan.chunks))
         now_s = self._clock()
-        for ending in settle_step(self._lanes, self._tickets, result, now_s=now_s):
-            self._finish(ending)
+        for ending in settle_step(self.lanes, self._tickets, result, now_s=now_s):
+            self._end(self._tickets[ending.job_id], ending.event)
         for chunk in plan.chunks:
-            lane = self._lanes[chunk.lane_id]
+            lane = self.lanes[chunk.lane_id]
             if lane.is_running:
                 self._holdings.keep_marks(lane, since=chunk.start)
                 if lane.is_filled and lane.is_warm:
@@ -311,19 +314,16 @@ class Engine:
     def _take_apart(self, plan: StepPlan, refused: StepRefused) -> None:
         """Go back to where the lanes were before a step that failed, and run it in parts."""
         for behind in self._flight.turn_back(plan):
-            self._lanes.undo(behind)
-        self._lanes.undo(plan)
+            self.lanes.undo(behind)
+        self.lanes.undo(plan)
         self._pass_limit.note_failed(len(plan.chunks))
-        apart = take_apart(self._lanes, plan)
+        apart = take_apart(self.lanes, plan)
         self._journal.taken_apart(plan, apart.alone)
         if apart.failed is not None:
             self._pass_limit.note_failed_alone()
         if apart.failed is not None and apart.failed.is_running:
             message = f"the ranks could not run a step of this request: {refused.reason}"
             self._end(self._tickets[apart.failed.job.job_id], Failed(error=StepFailed(message)))
-
-    def _finish(self, ending: Ending) -> None:
-        self._end(self._tickets[ending.job_id], ending.event)
 
     def _finish_warm(self, ticket: Ticket) -> None:
         """End a job that asked for no reply: its prompt is computed and kept."""
@@ -335,7 +335,7 @@ class Engine:
         """Give a job its one terminal event, and let go of all that it holds."""
         job_id = ticket.job.job_id
         self._line.leave(job_id)
-        lane = self._lanes.find(job_id)
+        lane = self.lanes.find(job_id)
         del self._tickets[job_id]
         if lane is not None and lane.is_running:
             if not _is_unusable(event):
@@ -344,8 +344,39 @@ class Engine:
         self._journal.ended(ticket, event, None if lane is None else lane.lane_id)
         ticket.stream.put(event)
 
-    def _lose(self, error: RankGroupLost) -> None:
-        self._lost = self._lost or error
+    def _change_epoch(self, command: GroupLost | GroupFormed | RanksGivenUp) -> None:
+        match command:
+            case GroupLost(error=error):
+                self._suspend(error)
+            case GroupFormed(backend=backend):
+                self._resume(backend)
+            case RanksGivenUp(error=error):
+                self._give_up(error)
+
+    def _suspend(self, lost: RankGroupLost) -> None:
+        """Take every job off its lane: the epoch has ended, and what the ranks held is gone."""
+        if self._backend is None:  # known from a plan that could not be handed over
+            return
+        self._backend = None
+        off = take_off(self.lanes)
+        self._journal.group_lost(lost, off)
+        self._line.put_first(self._tickets[lane.job.job_id].sequence for lane in off.carried)
+        self._holdings = Holdings(self._facts, self._settings, counters=self.cache.counters)
+        self._flight = Flight()
+        poisoned = PoisonedRequest(f"the ranks were lost by it, at last with it alone: {lost}")
+        for lane in off.poisoned:
+            self._end(self._tickets[lane.job.job_id], Failed(error=poisoned))
+
+    def _resume(self, backend: Backend) -> None:
+        """Go on with the next epoch's ranks, which have run nothing yet."""
+        if (differs := difference(self._facts, backend.facts)) is not None:
+            self._give_up(differs)
+            return
+        self._backend, self._facts = backend, backend.facts
+        self._journal.group_formed(backend.facts.epoch)
+
+    def _give_up(self, error: RankGroupLost) -> None:
+        self._lost = error
         self._end_all(error)
 
     def _end_all(self, error: LanehostError) -> None:
@@ -354,10 +385,10 @@ class Engine:
 
     def _abandon_all(self, error: LanehostError) -> None:
         """Tell every job that is still open, touching nothing that may be broken."""
+        failed = Failed(error=error)
         for ticket in self._tickets.values():
             self._line.leave(ticket.job.job_id)
             if not ticket.stream.is_ended:
-                failed = Failed(error=error)
                 self._journal.abandoned(ticket, failed)
                 ticket.stream.put(failed)
         self._tickets.clear()

@@ -11,7 +11,7 @@ from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
 from lanehost.cache.blocks import BlockPool
-from lanehost.cache.prompt_cache import EntryKind, PromptCache
+from lanehost.cache.prompt_cache import CacheCounters, EntryKind, PromptCache
 from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.sequence import Sequence
@@ -23,13 +23,19 @@ from lanehost.settings import EngineSettings
 class Holdings:
     """Lanes, blocks and prompt cache, as one. Owned by the engine loop."""
 
-    def __init__(self, facts: GroupFacts, settings: EngineSettings) -> None:
-        """Begin with all of them free."""
+    def __init__(
+        self,
+        facts: GroupFacts,
+        settings: EngineSettings,
+        *,
+        counters: CacheCounters | None = None,
+    ) -> None:
+        """Begin with all of them free; `counters` are those of the epoch before."""
         self.lanes = LaneTable(
             facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
         )
         self.blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
-        self.cache = PromptCache(self.blocks, is_on=settings.prompt_cache)
+        self.cache = PromptCache(self.blocks, is_on=settings.prompt_cache, counters=counters)
 
     def __repr__(self) -> str:
         return f"<Holdings {self.lanes!r} {self.blocks!r} {self.cache!r}>"

@@ -9,9 +9,11 @@ nobody reads any more: a job that still arrives is told at once, and all else is
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
+from lanehost.engine.backend import Backend
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import LanehostError, RankGroupLost
+from lanehost.errors import Cancelled, DeadlinePassed, LanehostError, RankGroupLost
 from lanehost.job import Failed
 from ranks.plan import StepRefused, StepResult
 
@@ -38,6 +40,17 @@ class Cancel:
     cause: CancelCause
 
 
+def error_of(cause: CancelCause, ticket: Ticket) -> LanehostError:
+    """Return what a job ends with that is ended early."""
+    match cause:
+        case CancelCause.CLIENT:
+            return Cancelled("cancelled by the client")
+        case CancelCause.DEADLINE:
+            return DeadlinePassed(ticket.phase)
+        case _:
+            assert_never(cause)
+
+
 @dataclass(frozen=True, slots=True)
 class StepDone:
     """The oldest step in flight came back."""
@@ -47,7 +60,21 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class GroupLost:
-    """The rank group cannot go on."""
+    """The epoch has ended: no step of it comes back any more."""
+
+    error: RankGroupLost
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFormed:
+    """The next epoch's group is there, and has run nothing yet."""
+
+    backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class RanksGivenUp:
+    """There will be no other epoch."""
 
     error: RankGroupLost
 
@@ -71,7 +98,9 @@ class Stop:
     error: LanehostError
 
 
-Command = Arrived | Cancel | StepDone | GroupLost | PumpFailed | Drain | Stop
+Command = (
+    Arrived | Cancel | StepDone | GroupLost | GroupFormed | RanksGivenUp | PumpFailed | Drain | Stop
+)
 
 
 class Inbox:

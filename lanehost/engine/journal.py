@@ -10,8 +10,10 @@ import structlog
 
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
+from lanehost.engine.carry import TakenOff
 from lanehost.engine.observer import EngineObserver
 from lanehost.engine.ticket import Ticket
+from lanehost.errors import RankGroupLost
 from lanehost.job import Failed, Finished
 from lanehost.lanes.lane import Lane
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -103,6 +105,24 @@ class Journal:
             num_drafts=len(plan.drafts),
             alone_lane_ids=alone_lane_ids,
         )
+
+    def group_lost(self, lost: RankGroupLost, off: TakenOff) -> None:
+        """Tell of the end of an epoch: whose jobs wait for the next, who is suspected."""
+        self._observer.group_lost(lost)
+        for lane in off.carried:
+            self._observer.job_carried(lane.job.job_id)
+        log.warning(
+            "jobs_carried",
+            epoch=lost.epoch,
+            job_ids=[lane.job.job_id for lane in off.carried],
+            suspect_job_ids=[lane.job.job_id for lane in off.carried if lane.is_suspect],
+            poisoned_job_ids=[lane.job.job_id for lane in off.poisoned],
+        )
+
+    def group_formed(self, epoch: int) -> None:
+        """Tell that the next epoch has begun."""
+        self._observer.group_formed(epoch)
+        log.info("engine_resumed", epoch=epoch)
 
     def note_idle(self, blocks: BlockPool, cache: PromptCache, *, is_idle: bool) -> None:
         """Log once, when the last job has ended and the last step has retired."""

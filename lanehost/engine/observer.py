@@ -3,7 +3,7 @@
 Laws: the engine's loop calls it, so an observer returns at once and never raises. What
 is told of one job begins with its arrival and ends with its end; what is told of one
 step begins with its plan, and it may never end: when the ranks are lost, so are the
-steps in flight.
+steps in flight, and the lanes are free.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from lanehost.errors import RankGroupLost
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Job
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -60,6 +61,21 @@ class EngineObserver(Protocol):
         """Take note that a lane runs alone, since a step of several failed."""
         ...
 
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Take note that an epoch has ended: nothing comes of the steps in flight.
+
+        Then each job that had a lane is carried or has its end.
+        """
+        ...
+
+    def job_carried(self, job_id: str) -> None:
+        """Take note that a job lost its lane with the group; it goes on in the next epoch."""
+        ...
+
+    def group_formed(self, epoch: int) -> None:
+        """Take note that the next epoch has begun, with lanes that are free."""
+        ...
+
 
 class NoObserver:
     """Implements `EngineObserver`: takes no note."""
@@ -86,6 +102,15 @@ class NoObserver:
         """Take no note."""
 
     def lane_alone(self, lane_id: int) -> None:
+        """Take no note."""
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Take no note."""
+
+    def job_carried(self, job_id: str) -> None:
+        """Take no note."""
+
+    def group_formed(self, epoch: int) -> None:
         """Take no note."""
 
 
@@ -140,6 +165,18 @@ class Observers:
     def lane_alone(self, lane_id: int) -> None:
         """Tell all."""
         self._tell(lambda one: one.lane_alone(lane_id))
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.group_lost(lost))
+
+    def job_carried(self, job_id: str) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.job_carried(job_id))
+
+    def group_formed(self, epoch: int) -> None:
+        """Tell all."""
+        self._tell(lambda one: one.group_formed(epoch))
 
     def _tell(self, tell: Callable[[EngineObserver], None]) -> None:
         for observer in self._observers:

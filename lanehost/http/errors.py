@@ -13,6 +13,7 @@
     Cancelled        499     server_error           cancelled
     DeadlinePassed   504     server_error           deadline_passed
     RankGroupLost    503     server_error           rank_group_lost      Retry-After
+    PoisonedRequest  422     invalid_request_error  poisoned_request
     Starting         503     server_error           starting             Retry-After
     Draining         503     server_error           draining             Retry-After
     ReplyCorrupt     500     server_error           reply_corrupt
@@ -20,7 +21,8 @@
     InternalFault    500     server_error           internal_fault
     any other        500     server_error           internal_fault       (its trace is in the log)
 
-NotBuilt is 400 and not 501, since official clients send a request again after any 5xx.
+NotBuilt is 400 and not 501, since official clients send a request again after any 5xx; so
+PoisonedRequest, which would cost the ranks once more, is 422.
 `param` is the field in the words of OpenAI's JSON, by the name that the client sent it under.
 After an error that comes before the body is read whole the connection is closed.
 """
@@ -45,6 +47,7 @@ from lanehost.errors import (
     LanehostError,
     NotBuilt,
     Overloaded,
+    PoisonedRequest,
     RankGroupLost,
     ReplyCorrupt,
     Starting,
@@ -98,6 +101,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     Cancelled: (499, "server_error", "cancelled"),
     DeadlinePassed: (504, "server_error", "deadline_passed"),
     RankGroupLost: (503, "server_error", "rank_group_lost"),
+    PoisonedRequest: (422, "invalid_request_error", "poisoned_request"),
     Starting: (503, "server_error", "starting"),
     Draining: (503, "server_error", "draining"),
     ReplyCorrupt: (500, "server_error", "reply_corrupt"),

@@ -135,6 +135,12 @@ class Lane:
         return self.sequence.is_background
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether no step of another may be in flight with one of its own."""
+        assert self.sequence is not None, f"{self!r} carries nothing"
+        return self.sequence.is_suspect
+
+    @property
     def fills_last(self) -> bool:
         """Whether its prompt lets others go first: in the background, and not for ever."""
         return self.is_background and self.num_passed_over < MAX_PASSED_OVER

@@ -9,6 +9,10 @@ first, so none waits for a later one, and one in the background for no more than
 `MAX_PASSED_OVER` steps in a row; a lane whose step could not be run has its next one for
 itself; and however many of these there are, and whatever fails again, those that decode go
 on in between.
+
+A suspect, by which the group may have been lost (ADR 20), runs alone: no step of another is
+in flight with one of its own. It takes turns with the others, a step each, so neither waits
+for the other for long.
 """
 
 from collections.abc import Mapping
@@ -94,6 +98,36 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
 
 
 def _choose_work(lanes: LaneTable, frame: StepFrame) -> _Work:
+    suspects = [lane for lane in lanes if lane.is_suspect]
+    if not suspects:
+        return _of_others(list(lanes), frame)
+    if any(not lane.is_settled for lane in suspects):
+        return _Work()
+    others = [lane for lane in lanes if not lane.is_suspect]
+    work = _of_others(others, frame)
+    suspect = _whose_turn(suspects)
+    ran_last = max((lane.last_step_id for lane in others), default=0)
+    if suspect is None or (ran_last < suspect.last_step_id and not work.is_nothing):
+        return work
+    # It waits for what is in flight, and nothing more leaves before it.
+    is_one_out = any(not lane.is_settled for lane in others)
+    return _Work() if is_one_out else _work_alone(suspect, frame)
+
+
+def _whose_turn(suspects: list[Lane]) -> Lane | None:
+    """Return the suspect that has waited longest for a step that it can run."""
+    ready = [lane for lane in suspects if lane.wants_prefill or lane.can_decode]
+    return min(ready, key=lambda lane: (lane.last_step_id, lane.seat_number), default=None)
+
+
+def _work_alone(lane: Lane, frame: StepFrame) -> _Work:
+    if lane.wants_prefill:
+        return _Work(chunks=(_next_chunk(lane, frame.max_step_tokens),))
+    return _Work(decoding=(lane,))
+
+
+def _of_others(lanes: list[Lane], frame: StepFrame) -> _Work:
+    """Return the work of those that are no suspects."""
     decoding = [lane for lane in lanes if not lane.is_alone and lane.can_decode]
     if any(lane.is_owed for lane in decoding):
         return _owed(decoding, frame)
@@ -113,18 +147,16 @@ def _owed(decoding: list[Lane], frame: StepFrame) -> _Work:
     return _Work(decoding=tuple(decoding), drafts=tuple(_drafts(decoding, budget=budget)))
 
 
-def _alone(lanes: LaneTable, frame: StepFrame) -> _Work | None:
+def _alone(lanes: list[Lane], frame: StepFrame) -> _Work | None:
     """Return the work of the first lane that must run alone and can, if there is one."""
     for lane in sorted(lanes, key=lambda lane: lane.seat_number):
-        if lane.is_alone and lane.is_settled:
-            if lane.wants_prefill:
-                return _Work(chunks=(_next_chunk(lane, frame.max_step_tokens),))
-            if lane.can_decode:
-                return _Work(decoding=(lane,))
+        if lane.is_alone and lane.is_settled and (lane.wants_prefill or lane.can_decode):
+            return _work_alone(lane, frame)
     return None
 
 
-def _together(lanes: LaneTable, decoding: list[Lane], frame: StepFrame) -> _Work:
+def _together(lanes: list[Lane], decoding: list[Lane], frame: StepFrame) -> _Work:
+    by_id = {lane.lane_id: lane for lane in lanes}
     sharing = [lane for lane in lanes if not lane.is_alone]
     budget = frame.max_step_tokens - len(decoding)
     assert budget >= 0, "the step's budget must hold a token of every lane"
@@ -133,7 +165,7 @@ def _together(lanes: LaneTable, decoding: list[Lane], frame: StepFrame) -> _Work
     fill = min(budget, frame.max_fill_tokens) if streams_wait else budget
     given = divide_fill(sharing, budget=fill, max_prompts=frame.max_prompts, weights=frame.weights)
     return _Work(
-        chunks=tuple(_next_chunk(lanes[lane_id], tokens) for lane_id, tokens in given.items()),
+        chunks=tuple(_next_chunk(by_id[lane_id], tokens) for lane_id, tokens in given.items()),
         decoding=tuple(decoding),
         drafts=tuple(_drafts(decoding, budget=budget - sum(given.values()))),
     )

@@ -95,7 +95,7 @@ class LaneTable:
         return lane
 
     def _new_drafter(self, sequence: Sequence) -> Drafter | None:
-        if self._max_drafts == 0:
+        if self._max_drafts == 0 or sequence.was_suspect:
             return None
         return Drafter(sequence.token_ids, max_depth=self._max_drafts)
 
@@ -168,12 +168,9 @@ class LaneTable:
         """
         for chunk in plan.chunks:
             lane = self._lanes[chunk.lane_id]
-            lane.num_computed_tokens += len(chunk.token_ids)
-            lane.is_alone = False
+            self._note_computed(lane, len(chunk.token_ids))
         for lane_id in plan.decodes:
-            lane = self._lanes[lane_id]
-            lane.num_computed_tokens += 1 + len(accepted.get(lane_id, ()))
-            lane.is_alone = False
+            self._note_computed(self._lanes[lane_id], 1 + len(accepted.get(lane_id, ())))
         for lane_id, draft_ids in plan.drafts_by_lane.items():
             lane = self._lanes[lane_id]
             num_right = len(accepted.get(lane_id, ()))
@@ -182,6 +179,13 @@ class LaneTable:
             lane.is_guessing = False
             assert lane.drafter is not None, f"{lane!r} guessed"
             lane.drafter.judge(len(draft_ids), num_right)
+
+    @staticmethod
+    def _note_computed(lane: Lane, num_tokens: int) -> None:
+        lane.num_computed_tokens += num_tokens
+        lane.is_alone = False
+        assert lane.sequence is not None, f"{lane!r} ran"
+        lane.sequence.note_computed(lane.num_computed_tokens)
 
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""

@@ -95,9 +95,19 @@ REQUESTS: tuple[Family[Tally], ...] = (
         "Times that a request gave its lane to another that goes first.",
         lambda tally: tally.jobs_yielded,
     ),
+    counter(
+        "lanehost_jobs_carried_total",
+        "Times that a request lost its lane with the rank group; it goes on in the next epoch.",
+        lambda tally: tally.jobs_carried,
+    ),
 )
 
 STEPS: tuple[Family[Tally], ...] = (
+    counter(
+        "lanehost_epochs_lost_total",
+        "Times that the rank group was lost.",
+        lambda tally: tally.epochs_lost,
+    ),
     counter(
         "lanehost_steps_total",
         "Steps that the ranks ran.",

@@ -17,7 +17,6 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from lanehost.admission.line import Line
-from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.metrics.counted import COUNTED
@@ -69,7 +68,6 @@ class Metrics:
         engine: Engine,
         *,
         line: Line,
-        backend: Backend,
         settings: EngineSettings,
         observers: Observers,
     ) -> None:
@@ -78,14 +76,12 @@ class Metrics:
         Args:
             engine: Its lanes, blocks and prompt cache.
             line: Who waits.
-            backend: What the ranks agreed on.
             settings: What the operator chose.
             observers: Who looks on beside these metrics.
         """
         self._sight = Sight(
             engine=engine,
             line=line,
-            backend=backend,
             settings=settings,
             observers=observers,
             told=self.observer,
@@ -115,7 +111,7 @@ class Metrics:
     @property
     def is_draining(self) -> bool:
         """Whether it has run requests and takes no more."""
-        return self._sight is not None and not self.gate.is_serving()
+        return self.gate.is_closed
 
 
 STANDING: tuple[Family[Metrics], ...] = (
@@ -128,7 +124,7 @@ STANDING: tuple[Family[Metrics], ...] = (
     ),
     gauge(
         "lanehost_serving",
-        "1 while requests are run: the model is loaded, and no drain has begun.",
+        "1 while requests are run: the ranks are there, and no drain has begun.",
         lambda metrics: metrics.gate.is_serving(),
     ),
     gauge(

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lanehost.errors import RankGroupLost
 from lanehost.job import Failed, Finished, Job, Priority
 from lanehost.metrics.tally import Tally
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -42,7 +43,7 @@ class MetricsObserver:
         self._keys = [(priority.value, scope) for scope in scopes for priority in Priority]
         self._open: dict[str, _OpenJob] = {}
         self._job_ids: dict[int, str] = {}  # of each lane the one that sat down last
-        self._in_flight: deque[tuple[int, int, float]] = deque()  # step, epoch, since when
+        self._in_flight: deque[tuple[int, float]] = deque()  # step, since when
 
     def __repr__(self) -> str:
         return f"<MetricsObserver {len(self._open)} jobs, {len(self._in_flight)} steps>"
@@ -76,7 +77,7 @@ class MetricsObserver:
         """How long the oldest step in flight has been out; 0 while none is, or nobody waits."""
         if not self._in_flight or not self._open:
             return 0.0
-        return self._clock() - self._in_flight[0][2]
+        return self._clock() - self._in_flight[0][1]
 
     def job_arrived(self, job: Job) -> None:
         """Count an accepted request and its prompt."""
@@ -126,10 +127,8 @@ class MetricsObserver:
             tally.output_token[job.priority].observe(decode_s / (num_tokens - 1))
 
     def step_planned(self, plan: StepPlan) -> None:
-        """Note when a step went out; those of an earlier epoch never come back."""
-        if self._in_flight and self._in_flight[0][1] != plan.epoch:
-            self._in_flight.clear()
-        self._in_flight.append((plan.step_id, plan.epoch, self._clock()))
+        """Note when a step went out."""
+        self._in_flight.append((plan.step_id, self._clock()))
 
     def step_ended(self, plan: StepPlan, outcome: StepResult | StepRefused) -> None:
         """Count what a step did, or why it did nothing."""
@@ -145,6 +144,20 @@ class MetricsObserver:
         """Count a lane that runs alone."""
         del lane_id
         self._tally.lanes_alone += 1
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        """Count the end of an epoch; its steps in flight are with nobody any more."""
+        del lost
+        self._in_flight.clear()
+        self._tally.epochs_lost += 1
+
+    def job_carried(self, job_id: str) -> None:
+        """Count a job that lost its lane, and waits again."""
+        self._open[job_id].waits_since_s = self._clock()
+        self._tally.jobs_carried += 1
+
+    def group_formed(self, epoch: int) -> None:
+        """Take no note: how far the ranks are is read off the engine."""
 
     def _count_rows(self, plan: StepPlan, result: StepResult) -> None:
         tally = self._tally

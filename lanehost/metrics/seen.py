@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from lanehost.admission.line import Line
-from lanehost.engine.backend import Backend
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.lanes.lane import LaneState
@@ -24,7 +23,6 @@ class Sight:
     Attributes:
         engine: Its lanes, blocks and prompt cache.
         line: Who waits.
-        backend: What the ranks agreed on.
         settings: What the operator chose.
         observers: Who looks on.
         told: Knows since when jobs wait and steps are out.
@@ -32,15 +30,14 @@ class Sight:
 
     engine: Engine
     line: Line
-    backend: Backend
     settings: EngineSettings
     observers: Observers
     told: MetricsObserver
 
     @property
     def facts(self) -> GroupFacts:
-        """What the ranks agreed on in this epoch."""
-        return self.backend.facts
+        """What the ranks agreed on in this epoch, or the one before."""
+        return self.engine.facts
 
 
 def _path(sight: Sight) -> Samples:

@@ -102,6 +102,8 @@ class Tally:
         lanes_alone: Lanes that had to run alone.
         jobs_parked: Times that a job gave its lane back for want of blocks.
         jobs_yielded: Times that a job gave its lane to one that goes first.
+        jobs_carried: Times that a job lost its lane with the rank group.
+        epochs_lost: Times that the rank group was lost.
         queue: Seconds from arrival to the first lane.
         first_token: Seconds from arrival to the first token.
         output_token: Seconds between tokens, one value a job.
@@ -129,6 +131,8 @@ class Tally:
     lanes_alone: int = 0
     jobs_parked: int = 0
     jobs_yielded: int = 0
+    jobs_carried: int = 0
+    epochs_lost: int = 0
     queue: dict[Priority, Histogram] = field(default_factory=lambda: _by_priority(QUEUE_BOUNDS_S))
     first_token: dict[Priority, Histogram] = field(
         default_factory=lambda: _by_priority(FIRST_TOKEN_BOUNDS_S)

@@ -10,7 +10,9 @@ from lanehost.engine.backend import Backend
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.recorder.check import given_at
 from lanehost.recorder.checker import PlanChecker, PlanFault
+from lanehost.recorder.epochs import TrailEpochs
 from lanehost.recorder.records import (
+    EpochBegan,
     Header,
     JobArrived,
     Note,
@@ -69,12 +71,19 @@ class _DrawReader:
 
     def __init__(self, facts: GroupFacts) -> None:
         self.story = Story()
-        self._checker = PlanChecker(facts, proves_digests=False)
+        self._epochs = TrailEpochs(facts)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._checker = PlanChecker(self._epochs.facts, proves_digests=False)
         self._in_flight = StepsInFlight()
 
     def take(self, note: Note) -> None:
+        self._epochs.take(note)
         self.story.take(note)
         match note:
+            case EpochBegan():
+                self._begin()
             case StepSubmitted(plan=plan):
                 self._in_flight.add(plan, self.story.joined(plan))
             case StepReturned() | StepTurnedDown():

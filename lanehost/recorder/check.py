@@ -8,9 +8,11 @@ of results are those of what was fed and drawn. Without prompts, the structure i
 from collections.abc import Iterable
 
 from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
+from lanehost.recorder.epochs import TrailEpochs
 from lanehost.recorder.records import (
     Closed,
     Cut,
+    EpochBegan,
     GroupWasLost,
     Header,
     Note,
@@ -39,12 +41,18 @@ def check_trail(header: Header, notes: Iterable[Note], *, on_step: OnStep) -> Re
         replayed.difference = check.take(note)
         if replayed.difference is not None:
             return replayed
-        if isinstance(note, StepReturned | StepTurnedDown):
-            replayed.count(plans.pop(note.step_id), note, on_step)
-        elif isinstance(note, StepSubmitted):
-            plans[note.plan.step_id] = note.plan
-        elif isinstance(note, Closed | Cut | GroupWasLost):
-            replayed.end = note
+        match note:
+            case StepReturned() | StepTurnedDown():
+                replayed.count(plans.pop(note.step_id), note, on_step)
+            case StepSubmitted(plan=plan):
+                plans[plan.step_id] = plan
+            case EpochBegan():
+                plans.clear()
+                replayed.begin_epoch()
+            case Closed() | Cut() | GroupWasLost():
+                replayed.end = note
+            case _:
+                pass
     return replayed
 
 
@@ -66,8 +74,13 @@ class TrailCheck:
         self._block_size = header.facts.block_size
         self._vocab_size = header.facts.vocab_size
         self._has_tokens = header.keeps_prompts
-        self._checker = PlanChecker(header.facts, proves_digests=header.keeps_prompts)
+        self._epochs = TrailEpochs(header.facts)
         self._story = Story()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin an epoch: with nothing run, and nothing in any block."""
+        self._checker = PlanChecker(self._epochs.facts, proves_digests=self._has_tokens)
         self._in_flight = StepsInFlight()
         self._is_refused = False
         self._last_drawn: dict[int, int] = {}
@@ -76,7 +89,14 @@ class TrailCheck:
         self._scopes: dict[int, str] = {}
 
     def take(self, note: Note) -> Difference | None:
-        """Follow a note; returns what is wrong with it, if anything is."""
+        """Follow a note; returns what is wrong with it, if anything is.
+
+        Raises:
+            DamagedTrail: It makes no sense where it stands.
+        """
+        self._epochs.take(note)
+        if isinstance(note, EpochBegan):
+            self._begin()
         match note:
             case StepSubmitted(plan=plan):
                 self._in_flight.add(plan, self._story.joined(plan))

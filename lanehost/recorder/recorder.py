@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from lanehost.engine.backend import Backend
+from lanehost.engine.backend import Backend, Backends, Epochs
 from lanehost.errors import RankGroupLost
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Job
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.recorder.records import (
+    EpochBegan,
     GroupWasLost,
     Header,
     JobArrived,
@@ -98,8 +99,15 @@ class Recorder:
         """Note what came back."""
         self._note(lambda at_ns: _returned(outcome, at_ns))
 
+    def job_carried(self, job_id: str) -> None:
+        """Take no note: whoever has a lane loses it with the group."""
+
+    def group_formed(self, epoch: int) -> None:
+        """Note that another epoch has begun."""
+        self._note(lambda at_ns: (EpochBegan(at_ns=at_ns, epoch=epoch), 0))
+
     def group_lost(self, lost: RankGroupLost) -> None:
-        """Note that no step comes any more."""
+        """Note that an epoch has ended."""
         self._note(
             lambda at_ns: (
                 GroupWasLost(at_ns=at_ns, epoch=lost.epoch, rank=lost.rank, reason=str(lost)),
@@ -183,13 +191,38 @@ class RecordingBackend:
         Raises:
             RankGroupLost: a rank was lost, or ranks disagreed on what they ran.
         """
-        try:
-            outcome = await self._inner.next_outcome()
-        except RankGroupLost as lost:
-            self._recorder.group_lost(lost)
-            raise
+        outcome = await self._inner.next_outcome()
         self._recorder.step_returned(outcome)
         return outcome
+
+    def lose(self, error: RankGroupLost) -> None:
+        """End the epoch."""
+        self._inner.lose(error)
+
+
+class RecordingBackends:
+    """Implements `lanehost.engine.backend.Backends`: each that it gives is recorded."""
+
+    def __init__(self, inner: Backends, recorder: Recorder) -> None:
+        """Stand before `inner`."""
+        self._inner = inner
+        self._recorder = recorder
+
+    async def next_backend(self) -> Backend:
+        """Wait for the next epoch's ranks.
+
+        Raises:
+            RankGroupLost: The ranks have been given up for good.
+        """
+        return RecordingBackend(await self._inner.next_backend(), self._recorder)
+
+
+def recorded(epochs: Epochs, recorder: Recorder) -> Epochs:
+    """Put the recorder between the engine and the ranks of every epoch."""
+    return Epochs(
+        first=RecordingBackend(epochs.first, recorder),
+        later=RecordingBackends(epochs.later, recorder),
+    )
 
 
 @asynccontextmanager

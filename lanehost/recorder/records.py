@@ -120,13 +120,22 @@ class StepTurnedDown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWasLost:
-    """The ranks are gone; no step comes after."""
+    """An epoch has ended: its steps in flight do not come back, and the next has others."""
 
     at_ns: int
     epoch: int
     rank: int | None
     reason: str
     kind: Literal["group_was_lost"] = "group_was_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBegan:
+    """The next epoch's ranks are there: lanes and blocks are free, step ids begin at 1."""
+
+    at_ns: int
+    epoch: int
+    kind: Literal["epoch_began"] = "epoch_began"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +173,7 @@ Note = (
     | StepReturned
     | StepTurnedDown
     | GroupWasLost
+    | EpochBegan
     | JobEnded
     | Cut
     | Closed

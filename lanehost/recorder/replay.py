@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from lanehost.engine.backend import Backend
+from lanehost.engine.backend import Backend, Backends, Epochs
 from lanehost.errors import RankGroupLost
+from lanehost.recorder.epochs import TrailEpochs
 from lanehost.recorder.records import (
     Closed,
     Cut,
+    EpochBegan,
     GroupWasLost,
     Header,
     Note,
@@ -69,8 +71,14 @@ class Replayed:
     num_steps: int = 0
     num_tokens: int = 0
     num_left_out: int = 0
+    num_epochs: int = 1
     difference: Difference | None = None
     end: Closed | Cut | GroupWasLost | None = None
+
+    def begin_epoch(self) -> None:
+        """Note that the ranks were lost, and the run went on."""
+        self.num_epochs += 1
+        self.end = None
 
     def count(self, plan: StepPlan, note: Outcome, on_step: OnStep) -> None:
         """Count a step that was equal."""
@@ -140,9 +148,12 @@ class _NotesAhead:
     def outcome_of(self, step_id: int) -> Outcome | None:
         """Return what came of a step that is in flight; None when the trail does not say.
 
-        Outcomes come in the order of the plans: behind that of a later step there is none.
+        Outcomes come in the order of the plans: behind that of a later step there is none, nor
+        behind the loss of the epoch.
         """
         for note in self._unread():
+            if isinstance(note, GroupWasLost):
+                return None
             if isinstance(note, StepReturned | StepTurnedDown) and note.step_id >= step_id:
                 return note if note.step_id == step_id else None
         return None
@@ -163,12 +174,14 @@ class _NotesAhead:
 
 
 async def replay_on(
-    backend: Backend, header: Header, notes: Iterable[Note], *, on_step: OnStep
+    ranks: Epochs, header: Header, notes: Iterable[Note], *, on_step: OnStep
 ) -> Replayed:
     """Run all plans of a trail that were run, on ranks that have run nothing yet.
 
+    Where the trail's ranks were lost, these are given up too, and form anew: empty.
+
     Args:
-        backend: The ranks.
+        ranks: The ranks.
         header: The trail's.
         notes: What the trail holds.
         on_step: Hears how many steps have been compared.
@@ -177,11 +190,17 @@ async def replay_on(
         TrailError: The trail cannot be replayed, or cannot be read to its end.
         RankGroupLost: The ranks were lost.
     """
+    backend = ranks.first
     check_fits(header, backend)
     replayed, story, in_flight = Replayed(), Story(), StepsInFlight()
-    ahead = _NotesAhead(notes)
+    ahead, epochs = _NotesAhead(notes), TrailEpochs(header.facts)
     for note in ahead:
+        epochs.take(note)
         story.take(note)
+        if isinstance(note, EpochBegan):
+            backend = await _next_epoch(backend, ranks.later, note.epoch)
+            in_flight = StepsInFlight()
+            replayed.begin_epoch()
         match note:
             case StepSubmitted(plan=plan):
                 in_flight.add(plan, story.joined(plan))
@@ -190,9 +209,7 @@ async def replay_on(
                     backend.submit(plan)
             case StepReturned() | StepTurnedDown():
                 step = in_flight.take(note)
-                if not was_left_out(note):
-                    got = await _outcome(backend, note.step_id)
-                    replayed.difference = _compare(step, note, got)
+                replayed.difference = await _difference(backend, step, note)
                 if replayed.difference is not None:
                     return replayed
                 replayed.count(step.plan, note, on_step)
@@ -201,6 +218,21 @@ async def replay_on(
             case _:
                 pass
     return replayed
+
+
+async def _difference(backend: Backend, step: InFlight, note: Outcome) -> Difference | None:
+    if was_left_out(note):
+        return None
+    return _compare(step, note, await _outcome(backend, note.step_id))
+
+
+async def _next_epoch(backend: Backend, later: Backends, epoch: int) -> Backend:
+    """Have the ranks form anew, as often as it takes: plans name their epoch."""
+    while backend.facts.epoch < epoch:
+        ended = f"epoch {backend.facts.epoch} of the replay ends: the trail's ranks were lost"
+        backend.lose(RankGroupLost(ended, epoch=backend.facts.epoch, rank=None))
+        backend = await later.next_backend()
+    return backend
 
 
 def check_fits(header: Header, backend: Backend) -> None:

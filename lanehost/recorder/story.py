@@ -1,12 +1,12 @@
 """Who sat where, and what was drawn for whom: a trail's jobs, as its notes tell of them.
 
-Law: a token belongs to a position of a job's sequence, whatever lane and step drew it;
-so a job that gave its lane back and was seated again is one sequence.
+Law: a token belongs to a position of a job's sequence, whatever epoch, lane and step drew
+it; so a job that gave its lane back, or lost it, and was seated again is one sequence.
 """
 
 from dataclasses import dataclass, field
 
-from lanehost.recorder.records import JobArrived, JobEnded, JobSeated, Note
+from lanehost.recorder.records import EpochBegan, JobArrived, JobEnded, JobSeated, Note
 from ranks.plan import Draw, LaneFault, StepPlan
 
 
@@ -86,6 +86,9 @@ class Story:
                 )
             case JobSeated(job_id=job_id, lane_id=lane_id) if job_id in self._jobs:
                 self._seated[lane_id] = self._jobs[job_id]
+            case EpochBegan():
+                self._seated.clear()
+                self._joined.clear()
             case JobEnded():
                 return self._end(note)
             case _:

@@ -14,7 +14,7 @@ the reader or makes it allocate more than a record's bound.
 A run is one or more files, `<run id>.<number>.trail`; each begins with a header.
 
 Format 2 is format 1 with plans that name what they follow, and with the version in the
-checks; both are read.
+checks; format 3 may hold several epochs. All are read.
 """
 
 import re
@@ -36,7 +36,7 @@ from lanehost.recorder.records import (
     unpack,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _FIRST_FORMAT = 1
 MAGIC = b"lanehost-trail"
 START = MAGIC + struct.pack("<H", FORMAT_VERSION)

@@ -8,6 +8,7 @@
     Cancelled        CANCELLED
     DeadlinePassed   DEADLINE_EXCEEDED     phase
     RankGroupLost    UNAVAILABLE           epoch, rank             RetryInfo
+    PoisonedRequest  ABORTED
     Starting         UNAVAILABLE                                   RetryInfo
     Draining         UNAVAILABLE                                   RetryInfo
     ReplyCorrupt     DATA_LOSS
@@ -36,6 +37,7 @@ from lanehost.errors import (
     InvalidRequest,
     NotBuilt,
     Overloaded,
+    PoisonedRequest,
     RankGroupLost,
     ReplyCorrupt,
     Starting,
@@ -55,6 +57,7 @@ _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     Cancelled: (grpc.StatusCode.CANCELLED, "CANCELLED"),
     DeadlinePassed: (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_PASSED"),
     RankGroupLost: (grpc.StatusCode.UNAVAILABLE, "RANK_GROUP_LOST"),
+    PoisonedRequest: (grpc.StatusCode.ABORTED, "POISONED_REQUEST"),
     Starting: (grpc.StatusCode.UNAVAILABLE, "STARTING"),
     Draining: (grpc.StatusCode.UNAVAILABLE, "DRAINING"),
     ReplyCorrupt: (grpc.StatusCode.DATA_LOSS, "REPLY_CORRUPT"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lanehost.engine.backend import Epochs, OnlyEpoch
 from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
 from lanehost.recorder.alone import find_request, replay_alone
 from lanehost.recorder.check import check_trail
@@ -52,6 +53,10 @@ def group_of(model_path, command, *, tp):
     return running_rank_group(settings, on_progress=lambda _: None, rank_command=command)
 
 
+def epochs_of(group):
+    return Epochs(first=group, later=OnlyEpoch(group.lost))
+
+
 async def record(model_path, folder):
     """Serve all jobs at once on ranks that fail; returns their replies."""
     async with group_of(model_path, failing_rank_command(FAILS), tp=2) as group:
@@ -81,7 +86,8 @@ async def test_a_trail_of_ranks_that_failed_replays_equal_on_ranks_that_do_not(
     assert (checked.difference, checked.num_left_out) == (None, len(refused))
     for tp in (1, 2):
         async with group_of(small_model, RANK_COMMAND, tp=tp) as group:
-            assert await replay_on(group, trail.header, trail, on_step=told.append) == checked
+            ranks = epochs_of(group)
+            assert await replay_on(ranks, trail.header, trail, on_step=told.append) == checked
     async with group_of(small_model, RANK_COMMAND, tp=1) as group:
         job = find_request(trail.header, trail, "job-2")
         alone = await replay_alone(group, trail.header, job, on_step=told.append)

@@ -19,6 +19,7 @@ ROWS = [
         seen.ServerUnavailable,
         {"retry_after_s": 1.0},
     ),
+    (raised.PoisonedRequest("x"), seen.RequestPoisoned, {}),
     (raised.DeadlinePassed("decode"), seen.DeadlineExceeded, {"phase": "decode"}),
     (raised.Cancelled("x"), seen.CallCancelled, {}),
     (raised.ReplyCorrupt("x"), seen.ReplyCorrupt, {}),

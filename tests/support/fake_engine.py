@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from lanehost.admission.line import Line
-from lanehost.engine.backend import Backend
+from lanehost.engine.backend import Backend, Epochs
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox
 from lanehost.engine.observer import EngineObserver
@@ -15,7 +15,7 @@ from lanehost.engine.stream import JobStream
 from lanehost.job import Job, StopParams
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings, LineSettings
-from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.fake_ranks import FakeEpochs, FakeRanks, fake_facts
 from tests.support.jobs import WordDetokenizer, arrive, make_ticket
 
 
@@ -40,21 +40,27 @@ class EngineRig:
         weights: Mapping[str, int] | None = None,
         observer: EngineObserver | None = None,
         wrap: Callable[[Backend], Backend] = lambda ranks: ranks,
+        num_epochs: int = 1,
         **engine: Any,
     ) -> None:
         """Build it; `engine` are fields of `EngineSettings`, drafts are off unless asked for."""
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
+        self.epochs = FakeEpochs(self.ranks, num_epochs=num_epochs, wrap=wrap)
         self.line = Line(LineSettings(), weights)
         self.inbox = Inbox()
         self.clock = Clock()
         self.engine = Engine(
-            wrap(self.ranks),
+            self.as_epochs(wrap),
             line=self.line,
             inbox=self.inbox,
             clock=self.clock,
             settings=EngineSettings(**({"max_drafts": 0} | engine)),
             observer=observer,
         )
+
+    def as_epochs(self, wrap: Callable[[Backend], Backend]) -> Epochs:
+        """What the engine is built on."""
+        return Epochs(first=wrap(self.ranks), later=self.epochs)
 
     def send(
         self,

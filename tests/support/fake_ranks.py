@@ -8,7 +8,8 @@ refuses by an AssertionError.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from lanehost.errors import RankGroupLost
@@ -27,6 +28,8 @@ from ranks.plan import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lanehost.engine.backend import Backend
 
 VOCAB_SIZE = 251
 # No token: whoever reads it draws something else.
@@ -85,13 +88,28 @@ class FakeLane:
     num_digested_blocks: int = 0
 
 
+def _chunked(plan: StepPlan) -> list[int]:
+    return [chunk.lane_id for chunk in plan.chunks]
+
+
+class LostWhen(Enum):
+    """How far a step gets by which the group is lost.
+
+    AT_ONCE: nothing comes of it, nor of one in flight before it. BEHIND: it is computed, as
+    all before it, and its answer alone does not come.
+    """
+
+    AT_ONCE = "at once"
+    BEHIND = "behind"
+
+
 class FakeRanks:
     """Implements `lanehost.engine.backend.Backend`.
 
     With `is_manual`, a step comes back only after `let_step_back()`; otherwise on the
     next turns of the loop. Lanes that draw with `nan_seed` fail. `lost_at_step` and
     `refused_at_step` name steps: what follows a refused step no longer fits, and is
-    refused too.
+    refused too. `loses` says of each plan whether and when the group is lost by it.
 
     A step cannot be run (FAILED, and nothing of it is) that has more than `room_prompts`
     prompts, rows of a lane with one of the `poisoned_seeds`, drafts while `fails_drafts`,
@@ -119,7 +137,26 @@ class FakeRanks:
         self.fails_drafts = False
         self.fails: Callable[[StepPlan], bool] = lambda _: False
         self.on_plan: Callable[[StepPlan], None] = lambda _: None
+        self.loses: Callable[[StepPlan], LostWhen | None] = lambda _: None
+        self._unanswered: set[int] = set()
         self._lost = asyncio.Event()
+        self._error: RankGroupLost | None = None
+
+    def successor(self) -> "FakeRanks":
+        """The next epoch's: the same faults, and nothing run. It is lost at no named step."""
+        after = FakeRanks(replace(self._facts, epoch=self._facts.epoch + 1))
+        after._is_manual = self._is_manual
+        after.nan_seed, after.room_prompts = self.nan_seed, self.room_prompts
+        after.poisoned_seeds, after.fails_drafts = self.poisoned_seeds, self.fails_drafts
+        after.fails, after.on_plan, after.loses = self.fails, self.on_plan, self.loses
+        return after
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
+    async def until_lost(self) -> None:
+        await self._lost.wait()
 
     @property
     def facts(self) -> GroupFacts:
@@ -137,22 +174,37 @@ class FakeRanks:
     def let_step_back(self) -> None:
         self._may_return.release()
 
-    def lose(self) -> None:
+    def lose(self, error: RankGroupLost | None = None) -> None:
+        self._error = self._error or error or self._gone()
         self._lost.set()
         self._may_return.release()
 
+    def _gone(self) -> RankGroupLost:
+        return RankGroupLost("rank 0 is gone", epoch=self._facts.epoch, rank=0)
+
+    def seeds_run(self, plan: StepPlan) -> set[int]:
+        """The seeds of those who have rows in a plan that was not run yet."""
+        seeds = {lane_id: lane.draw.seed for lane_id, lane in self._lanes.items()}
+        seeds |= {join.lane_id: join.draw.seed for join in plan.joins}
+        # Behind a step that failed, a plan may have lanes that never joined.
+        running = (*_chunked(plan), *plan.decodes)
+        return {seeds[lane_id] for lane_id in running if lane_id in seeds}
+
     def submit(self, plan: StepPlan) -> None:
-        if self._lost.is_set():
-            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+        if self._error is not None:
+            raise self._error
         self.plans.append(plan)
         assert plan.step_id > self._last_step_id
         assert plan.epoch == self._facts.epoch
         assert plan.num_tokens <= self._facts.max_step_tokens
         self._last_step_id = plan.step_id
         self.on_plan(plan)
-        if plan.step_id == self.lost_at_step:
+        lost_when = LostWhen.AT_ONCE if plan.step_id == self.lost_at_step else self.loses(plan)
+        if lost_when is LostWhen.AT_ONCE:
             self.lose()
             return
+        if lost_when is LostWhen.BEHIND:
+            self._unanswered.add(plan.step_id)
         kind = self._refusal(plan)
         if kind is None:
             self._last_run_id = plan.step_id
@@ -173,12 +225,9 @@ class FakeRanks:
         if plan.follows != self._last_run_id:
             assert plan.follows in self._not_run, "follows a step that was never there"
             return RefusalKind.SKIPPED
-        seeds = {lane_id: lane.draw.seed for lane_id, lane in self._lanes.items()}
-        seeds |= {join.lane_id: join.draw.seed for join in plan.joins}
-        running = {*(chunk.lane_id for chunk in plan.chunks), *plan.decodes}
         fails = (
             (self.room_prompts is not None and len(plan.chunks) > self.room_prompts)
-            or any(seeds[lane_id] in self.poisoned_seeds for lane_id in running)
+            or not self.poisoned_seeds.isdisjoint(self.seeds_run(plan))
             or (self.fails_drafts and bool(plan.drafts))
             or self.fails(plan)
         )
@@ -200,8 +249,10 @@ class FakeRanks:
     async def next_outcome(self) -> StepResult | StepRefused:
         await self._may_return.acquire()
         await asyncio.sleep(0)
-        if self._lost.is_set():
-            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+        if self._error is None and self._outcomes[0].step_id in self._unanswered:
+            self.lose()
+        if self._error is not None:
+            raise self._error
         return self._outcomes.popleft()
 
     def _run(self, plan: StepPlan) -> StepResult:
@@ -299,3 +350,49 @@ class FakeRanks:
             num_right += 1
             lane.num_written += 1
         return draft[:num_right]
+
+
+class FakeEpochs:
+    """Implements `lanehost.engine.backend.Backends` over fakes, one after the other.
+
+    The next epoch's ranks are there as soon as the last are lost, or, with `is_held`, once
+    `release` is called; `turns` says how many turns of the loop that takes. After
+    `num_epochs` of them the ranks are given up.
+    """
+
+    def __init__(
+        self,
+        first: FakeRanks,
+        *,
+        num_epochs: int = 1,
+        wrap: "Callable[[Backend], Backend]" = lambda ranks: ranks,
+    ) -> None:
+        self.all = [first]
+        self.num_epochs = num_epochs
+        self.is_held = False
+        self.turns: Callable[[], int] = lambda: 0
+        self.change: Callable[[FakeRanks], FakeRanks] = lambda ranks: ranks
+        self._wrap = wrap
+        self._released = asyncio.Semaphore(0)
+
+    @property
+    def last(self) -> FakeRanks:
+        return self.all[-1]
+
+    @property
+    def plans(self) -> list[StepPlan]:
+        return [plan for ranks in self.all for plan in ranks.plans]
+
+    def release(self) -> None:
+        self._released.release()
+
+    async def next_backend(self) -> "Backend":
+        await self.last.until_lost()
+        if self.is_held:
+            await self._released.acquire()
+        for _ in range(self.turns()):
+            await asyncio.sleep(0)
+        if len(self.all) >= self.num_epochs:
+            raise RankGroupLost("given up", epoch=self.last.facts.epoch, rank=0)
+        self.all.append(self.change(self.last.successor()))
+        return self._wrap(self.last)

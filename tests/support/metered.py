@@ -38,7 +38,6 @@ class MeteredRig(EngineRig):
         self.metrics.watch(
             self.engine,
             line=self.line,
-            backend=self.ranks,
             settings=EngineSettings(max_drafts=max_drafts),
             observers=self.observers,
         )

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 from lanehost.engine.inbox import Cancel, CancelCause
 from lanehost.engine.observer import NoObserver
+from lanehost.errors import RankGroupLost
 from lanehost.job import Event, Failed, Finished, Job, Priority
 from ranks.plan import Draw, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import VOCAB_SIZE, fake_facts
+from tests.support.fake_ranks import VOCAB_SIZE, LostWhen, fake_facts
 from tests.support.jobs import make_job
 
 POISON = 666
+KILLER = 999
+# Of losses from outside in one schedule: one more, and they could condemn somebody.
+MOST_KILLS = 2
 WEIGHTS = {"a": 1, "b": 3}
 
 
@@ -46,6 +50,12 @@ class Befell(NoObserver):
         else:
             self.names |= {"pass"} if len(plan.chunks) > 1 else set()
             self.names |= {"draft"} if plan.drafts else set()
+
+    def group_lost(self, lost: RankGroupLost) -> None:
+        self.names.add("lost")
+
+    def job_carried(self, job_id: str) -> None:
+        self.names.add("carried")
 
     def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
         self.names.add(type(event.error).__name__ if isinstance(event, Failed) else "Finished")
@@ -78,12 +88,18 @@ async def run_schedule(seed: int, num_jobs: int) -> Ran:
         max_fill_tokens=rng.randint(1, 8),
         weights=rng.choice((None, WEIGHTS)),
         observer=befell,
+        num_epochs=1000,
     )
     rig.ranks.room_prompts = rng.choice((None, None, 1, 2))
     rig.ranks.fails_drafts = rng.random() < 0.2
     rig.ranks.poisoned_seeds = {POISON}
     rig.ranks.fails = _hiccups(rng)
-    jobs = [_random_job(rng) for _ in range(num_jobs)]
+    # Either a request by which ranks are lost, or kills from outside: together they could
+    # condemn somebody who did no harm.
+    has_killer = rng.random() < 0.25
+    rig.ranks.loses = _by_killer(rig, rng) if has_killer else _from_outside(rng)
+    jobs = [_random_job(rng, has_killer=has_killer) for _ in range(num_jobs)]
+    rig.epochs.turns = lambda: rng.choice((0, 0, rng.randrange(40)))
 
     async with rig.running():
         replies = await asyncio.gather(*(run_client(rig, job, rng, within=30) for job in jobs))
@@ -104,7 +120,38 @@ async def run_client(rig: EngineRig, job: Job, rng: random.Random, *, within: in
     return events
 
 
-def _random_job(rng: random.Random) -> Job:
+def _from_outside(rng: random.Random) -> Callable[[StepPlan], LostWhen | None]:
+    """Lose the group by a step now and then, whatever is in it."""
+    num_left = rng.choice((0, 1, MOST_KILLS))
+    often = rng.choice((0.05, 0.3, 1.0))
+
+    def loses(plan: StepPlan) -> LostWhen | None:
+        nonlocal num_left
+        if not num_left or rng.random() > often:
+            return None
+        num_left -= 1
+        return rng.choice(list(LostWhen))
+
+    return loses
+
+
+def _by_killer(rig: EngineRig, rng: random.Random) -> Callable[[StepPlan], LostWhen | None]:
+    """Lose the group by every step that a killer has rows in."""
+    when = rng.choice(list(LostWhen))
+
+    def loses(plan: StepPlan) -> LostWhen | None:
+        return when if KILLER in rig.epochs.last.seeds_run(plan) else None
+
+    return loses
+
+
+def _seed(rng: random.Random, *, has_killer: bool) -> int:
+    if rng.random() < 0.05:
+        return POISON
+    return KILLER if has_killer and rng.random() < 0.3 else rng.randrange(99)
+
+
+def _random_job(rng: random.Random, *, has_killer: bool) -> Job:
     # Few different tokens: many prompts begin alike, and hit what others have kept.
     prompt = tuple(rng.randrange(2) for _ in range(rng.randint(1, 30)))
     return make_job(
@@ -113,7 +160,7 @@ def _random_job(rng: random.Random) -> Job:
         max_tokens=rng.choice((0, rng.randint(1, 20), rng.randint(1, 20))),
         draw=Draw(
             temperature=rng.choice((0.0, 0.7)),
-            seed=POISON if rng.random() < 0.05 else rng.randrange(99),
+            seed=_seed(rng, has_killer=has_killer),
         ),
         priority=rng.choice((Priority.FOREGROUND, Priority.FOREGROUND, Priority.BACKGROUND)),
         marks=tuple(sorted(rng.sample(range(1, len(prompt) + 1), rng.randrange(len(prompt)) % 3))),

@@ -292,8 +292,7 @@ class BrokenRanks(FakeRanks):
 
 @pytest.mark.parametrize("where", ["loop", "pump"])
 async def test_a_bug_of_ours_ends_every_job_with_a_record_id_and_is_raised(where):
-    rig = EngineRig()
-    rig.engine._backend = BrokenRanks(rig.ranks.facts, where)
+    rig = EngineRig(wrap=lambda ranks: BrokenRanks(ranks.facts, where))
     streams = [rig.send(make_job(max_tokens=9)) for _ in range(3)]
     with pytest.raises(LookupError):
         await rig.engine.run()

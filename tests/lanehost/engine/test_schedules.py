@@ -9,22 +9,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lanehost.errors import Cancelled, DeadlinePassed, StepFailed
+from lanehost.errors import Cancelled, DeadlinePassed, PoisonedRequest, StepFailed
 from lanehost.job import Failed
 from tests.support.fake_ranks import solo_continuation
 from tests.support.jobs import ending, token_ids
-from tests.support.schedules import POISON, run_schedule
+from tests.support.schedules import KILLER, POISON, run_schedule
 
 ALL_THAT_MAY = {
     "Cancelled",
     "DeadlinePassed",
     "Finished",
+    "PoisonedRequest",
     "StepFailed",
     "alone",
     "cached",
+    "carried",
     "draft",
     "draft error",
     "failed",
+    "lost",
     "parked",
     "pass",
     "skipped",
@@ -44,6 +47,8 @@ def check_schedule(seed, num_jobs):
             assert len(got) == job.max_tokens
         elif isinstance(last.error, StepFailed):
             assert job.draw.seed == POISON
+        elif isinstance(last.error, PoisonedRequest):
+            assert job.draw.seed == KILLER
         else:
             assert isinstance(last.error, Cancelled | DeadlinePassed)
     return ran

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from lanehost.engine.backend import Epochs
 from lanehost.errors import RankGroupLost
 from lanehost.recorder.check import check_trail
 from lanehost.recorder.records import (
@@ -14,7 +15,7 @@ from lanehost.recorder.records import (
 from lanehost.recorder.replay import CannotReplay, StepsInFlight, replay_on
 from lanehost.recorder.trail import DamagedTrail, Torn, Trail, read_file
 from ranks.plan import LaneDraft, StepPlan
-from tests.support.fake_ranks import FakeRanks
+from tests.support.fake_ranks import FakeEpochs, FakeRanks
 from tests.support.trails import (
     FACTS,
     fail_steps,
@@ -29,7 +30,8 @@ from tests.support.trails import (
 async def replayed_on(folder, ranks, told=None):
     trail = Trail(folder)
     on_step = (lambda _: None) if told is None else told.append
-    return await replay_on(ranks, trail.header, trail, on_step=on_step)
+    epochs = Epochs(first=ranks, later=FakeEpochs(ranks, num_epochs=99))
+    return await replay_on(epochs, trail.header, trail, on_step=on_step)
 
 
 def steps_of(folder):
@@ -193,8 +195,9 @@ async def test_an_outcome_that_is_missing_is_looked_for_no_further_than_the_next
     first, *others = [note for note in trail if isinstance(note, StepSubmitted | StepReturned)]
     notes = [first, *(n for n in others if isinstance(n, StepReturned) and n.step_id > 1)]
     unread = iter(notes)
+    epochs = Epochs(first=FakeRanks(FACTS), later=FakeEpochs(FakeRanks(FACTS)))
     with pytest.raises(DamagedTrail, match="step 2 came back, and was not the next in flight"):
-        await replay_on(FakeRanks(FACTS), trail.header, unread, on_step=lambda _: None)
+        await replay_on(epochs, trail.header, unread, on_step=lambda _: None)
     assert len(list(unread)) > len(notes) // 2
 
 
