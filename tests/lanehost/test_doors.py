@@ -6,8 +6,9 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from lanehost.doors import Doors
-from lanehost.errors import StartupFailed
+from lanehost.door.gate import Gate
+from lanehost.doors import Doors, HealthObserver
+from lanehost.errors import RankGroupLost, StartupFailed
 from lanehost.metrics.metrics import Metrics
 from lanehost.settings import RankGroupSettings, ServeSettings
 from lanehost.v1 import inference_pb2, inference_pb2_grpc
@@ -108,3 +109,38 @@ async def test_an_address_of_ipv6_is_said_in_brackets(tmp_path):
         async with httpx.AsyncClient() as client:
             reply = await client.get(f"http://{doors.addresses.http}/health")
         assert reply.status_code == 503
+
+
+class SaidServing:
+    """Stands for the doors: notes what health was told."""
+
+    def __init__(self):
+        self.said = []
+
+    def set_serving(self):
+        self.said.append(True)
+
+    def set_not_serving(self):
+        self.said.append(False)
+
+
+class StandIn:
+    """Stands for the real door."""
+
+    is_open = True
+
+    def is_serving(self):
+        return self.is_open
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_health_is_not_serving_from_a_loss_to_the_next_epoch_and_stays_so_in_a_drain(is_open):
+    gate, doors, door = Gate(), SaidServing(), StandIn()
+    gate.open(door)
+    health = HealthObserver(gate, doors)
+    health.group_lost(RankGroupLost("gone", epoch=1, rank=0))
+    assert (gate.is_serving(), gate.is_closed, doors.said) == (False, False, [False])
+    door.is_open = is_open
+    health.group_formed(2)
+    assert (gate.is_serving(), gate.is_closed) == (is_open, not is_open)
+    assert doors.said == [False, True][: 1 + is_open]

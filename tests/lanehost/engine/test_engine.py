@@ -331,17 +331,20 @@ class LostBehindOne(FakeRanks):
     def submit(self, plan):
         if self.plans:
             self.plans.append(plan)
-            raise RankGroupLost("rank 0 is gone", epoch=1, rank=0)
+            self.lose()
+            raise self._gone()
         super().submit(plan)
 
 
 async def test_a_group_that_is_lost_at_a_plan_is_handed_no_other():
-    rig = EngineRig(wrap=lambda _: LostBehindOne(fake_facts()))
-    stream = rig.send(make_job(max_tokens=1))
+    ranks = LostBehindOne(fake_facts())
+    rig = EngineRig(wrap=lambda _: ranks)
+    rig.epochs.all = [ranks]
+    stream = rig.send(make_job(max_tokens=9))
     with pytest.raises(RankGroupLost):
         await rig.engine.run()
-    assert isinstance(ending([event async for event in stream]), Finished)
-    assert len(rig.engine._backend.plans) == 2
+    assert isinstance(ending([event async for event in stream]).error, RankGroupLost)
+    assert len(ranks.plans) == 2
 
 
 async def test_an_engine_that_is_cancelled_leaves_no_stream_open_and_nobody_in_the_line():

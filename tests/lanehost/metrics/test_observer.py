@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lanehost.engine.observer import EngineObserver
-from lanehost.errors import Cancelled
+from lanehost.errors import Cancelled, RankGroupLost
 from lanehost.job import Failed, Finished, FinishReason, Priority, Timing, Usage
 from lanehost.metrics.observer import MetricsObserver
 from lanehost.metrics.tally import Tally
@@ -270,8 +270,9 @@ def test_steps_that_were_lost_with_the_ranks_age_no_more():
     observer.step_planned(prompt_step(0, step_id=1))
     observer.step_planned(prompt_step(0, step_id=2))
     clock.now_s += 9
-    observer.step_planned(prompt_step(0, step_id=1, epoch=2))
+    observer.group_lost(RankGroupLost("gone", epoch=1, rank=0))
     assert observer.step_age_s == 0
+    observer.step_planned(prompt_step(0, step_id=1, epoch=2))
     clock.now_s += 1
     assert observer.step_age_s == 1
     observer.job_ended(job.job_id, CANCELLED, ())
