@@ -32,6 +32,7 @@ from lanehost.keys_file import read_keys
 from lanehost.settings import (
     DEVICES,
     DTYPES,
+    WEIGHTS,
     EngineSettings,
     LineSettings,
     RankGroupSettings,
@@ -107,6 +108,13 @@ def main() -> None:
     default=_RANKS.dtype,
     show_default=True,
     help="What ranks compute with; `auto` goes by the model and the device.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(WEIGHTS),
+    default=_RANKS.weights,
+    show_default=True,
+    help="What weights are held as: `auto` as they are in the files, or rounded at load.",
 )
 @click.option(
     "--device",
@@ -260,6 +268,7 @@ def _build_settings(
                 model_path=model_path,
                 tp=options["tp"],
                 dtype=options["dtype"],
+                weights=options["weights"],
                 device=options["device"],
                 num_threads=options["threads"],
                 num_lanes=options["lanes"],

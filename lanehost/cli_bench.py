@@ -231,6 +231,7 @@ def step(json_file: Path | None, **options: Any) -> None:
             model_path=model_path(options["model"]),
             tp=options["tp"],
             dtype=options["dtype"],
+            weights=options["weights"],
             device=options["device"],
             num_threads=options["threads"],
             num_lanes=num_lanes,
@@ -259,7 +260,8 @@ def step(json_file: Path | None, **options: Any) -> None:
 def quality(json_file: Path | None, **options: Any) -> None:
     """Compare the model as served with its float32 self.
 
-    Runs a fixed text through both: loads the model twice. `--dtype` is of the model as served.
+    Runs a fixed text through both: loads the model twice. `--dtype` and `--weights` are of
+    the model as served.
 
     \b
     Examples:
@@ -279,6 +281,7 @@ def quality(json_file: Path | None, **options: Any) -> None:
         asked = QualityBench(
             model_path=model_path(options["model"]),
             dtype=options["dtype"],
+            weights=options["weights"],
             device=options["device"],
             num_threads=options["threads"],
             window=options["window"],

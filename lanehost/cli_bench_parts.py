@@ -11,7 +11,7 @@ import click
 
 from lanehost.embedded import embedded_model_path
 from lanehost.errors import LanehostError, RankGroupLost
-from lanehost.settings import DEVICES, DTYPES
+from lanehost.settings import DEVICES, DTYPES, WEIGHTS
 
 if TYPE_CHECKING:
     # Late at run time, so that the client commands do not load what only a bench needs.
@@ -95,6 +95,13 @@ _MODEL_OPTIONS = [
         default="auto",
         show_default=True,
         help="What ranks compute with.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(WEIGHTS),
+        default="auto",
+        show_default=True,
+        help="What weights are held as.",
     ),
     click.option(
         "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where."

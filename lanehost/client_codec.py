@@ -337,6 +337,7 @@ def decode_card(message: pb.GetModelResponse) -> ModelCard:
         ),
         default_max_tokens=message.default_max_tokens,
         dtype=message.dtype,
+        weights=message.weights,
         version=message.version,
         config_digest=message.config_digest,
         max_streams=message.max_streams,

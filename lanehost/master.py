@@ -213,6 +213,7 @@ class Master:
             keeps_prompts=record.keeps_prompts,
             model_path=str(ranks.model_path.absolute()),
             dtype=ranks.dtype,
+            weights=ranks.weights,
             device=ranks.device,
             facts=group.facts,
         )
@@ -278,5 +279,6 @@ def make_card(settings: ServeSettings, text: ModelText, facts: GroupFacts) -> Mo
         default_sampling=DEFAULT_SAMPLING,
         default_max_tokens=DEFAULT_MAX_TOKENS,
         dtype=facts.dtype,
+        weights=facts.weights,
         version=version("lanehost"),
     )

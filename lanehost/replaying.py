@@ -88,6 +88,7 @@ def ranks_of(header: Header, *, model: Path | None, tp: int | None) -> RankGroup
         model_path=model or Path(header.model_path),
         tp=tp or facts.world_size,
         dtype=header.dtype,
+        weights=header.weights,
         device=header.device,
         num_lanes=facts.num_lanes,
         max_step_tokens=facts.max_step_tokens,

@@ -12,6 +12,9 @@ from lanehost.keys import KeyRing
 
 DTYPES = ("auto", "float32", "int8")
 DEVICES = ("auto", "cpu", "cuda")
+WEIGHTS = ("auto", "float32", "int8", "int4")
+# What --dtype may be with them, beside auto: 4- and 8-bit weights are computed in int8.
+_DTYPE_OF_WEIGHTS = {"float32": "float32", "int8": "int8", "int4": "int8"}
 MAX_TP = 2
 MAX_LANES = 256
 MAX_PORT = 65535
@@ -27,6 +30,32 @@ def _check(name: str, value: float, low: float, high: float) -> None:
         raise StartupFailed(f"{name} is {value}, allowed is {low} to {high}")
 
 
+def check_numerics(*, dtype: str, weights: str, device: str) -> None:
+    """See that what ranks are to compute with is known, and fits together.
+
+    Raises:
+        StartupFailed: Names the option, its value and what is allowed.
+    """
+    for name, value, allowed in (
+        ("--dtype", dtype, DTYPES),
+        ("--weights", weights, WEIGHTS),
+        ("--device", device, DEVICES),
+    ):
+        if value not in allowed:
+            raise StartupFailed(f"{name} is {value!r}, allowed is one of {allowed}")
+    if weights == "auto":
+        return
+    own = _DTYPE_OF_WEIGHTS[weights]
+    if dtype not in ("auto", own):
+        raise StartupFailed(
+            f"--dtype is {dtype!r}, with --weights {weights} allowed is 'auto' or {own!r}"
+        )
+    if own == "int8" and device == "cuda":
+        raise StartupFailed(
+            f"--device is {device!r}, with --weights {weights} allowed is 'auto' or 'cpu'"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroupSettings:
     """What the rank group needs: the model, the cut, the KV pool.
@@ -38,6 +67,7 @@ class RankGroupSettings:
     model_path: Path
     tp: int = 1
     dtype: str = "auto"
+    weights: str = "auto"
     device: str = "auto"
     num_threads: int | None = None
     num_lanes: int = 16
@@ -58,10 +88,7 @@ class RankGroupSettings:
             _check("--threads", self.num_threads, 1, 1024)
         if self.kv_tokens is not None:
             _check("--kv-tokens", self.kv_tokens, self.block_size, 1 << 31)
-        if self.dtype not in DTYPES:
-            raise StartupFailed(f"--dtype is {self.dtype!r}, allowed is one of {DTYPES}")
-        if self.device not in DEVICES:
-            raise StartupFailed(f"--device is {self.device!r}, allowed is one of {DEVICES}")
+        check_numerics(dtype=self.dtype, weights=self.weights, device=self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

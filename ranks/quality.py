@@ -33,6 +33,7 @@ from ranks.device import choose_device, choose_num_threads
 from ranks.errors import RankError
 from ranks.guard import stand_guard
 from ranks.log_sink import LogSink
+from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, Checkpoint, choose_products, load_model, open_checkpoint
 from ranks.shards import NoCollective, cut_shards
 from ranks.step_inputs import LaneRows, build_inputs
@@ -94,7 +95,9 @@ def compare(reference: torch.Tensor, served: torch.Tensor, next_ids: list[int]) 
     return WindowQuality(kl=kl, num_same_top=num_same_top, reference_nll=nll[0], served_nll=nll[1])
 
 
-def load(checkpoint: Checkpoint, dtype: str, device: torch.device) -> CausalLM:
+def load(
+    checkpoint: Checkpoint, dtype: str, device: torch.device, weights: Weights = Weights.AUTO
+) -> CausalLM:
     """Load the whole model.
 
     Raises:
@@ -104,7 +107,8 @@ def load(checkpoint: Checkpoint, dtype: str, device: torch.device) -> CausalLM:
         checkpoint,
         shards=cut_shards(checkpoint.config.num_kv_heads, rank=0, world_size=1),
         device=device,
-        dtype=choose_products(dtype, device, checkpoint),
+        dtype=choose_products(dtype, device, checkpoint, weights=weights),
+        weights=weights,
         on_progress=lambda _done, _total: None,
     )
 
@@ -122,9 +126,8 @@ def run(args: argparse.Namespace, order: dict[str, Any]) -> None:
     checkpoint = open_checkpoint(Path(args.model))
     check_windows(windows, first, checkpoint)
     longest = max(map(len, windows))
-    reference, served = (
-        Alone(load(checkpoint, dtype, device), longest) for dtype in (_REFERENCE, args.dtype)
-    )
+    reference = Alone(load(checkpoint, _REFERENCE, device), longest)
+    served = Alone(load(checkpoint, args.dtype, device, Weights(args.weights)), longest)
     for window in windows:
         found = compare(
             reference.logits(window, first)[:-1],
@@ -164,6 +167,7 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ranks.quality")
     parser.add_argument("--model", required=True, metavar="PATH")
     parser.add_argument("--dtype", default="auto", help="of the model as served")
+    parser.add_argument("--weights", default="auto", help="likewise")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int)
     return parser.parse_args(argv)

@@ -13,6 +13,7 @@ from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
+from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, choose_products, load_model, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -62,13 +63,14 @@ class ModelWorker:
         store = self._store(OFFER_TIMEOUT_S)
         offer_collective(store, device, rank=rank, world_size=world_size)
         checkpoint = open_checkpoint(Path(order.model_path))
-        config = checkpoint.config
+        config, weights = checkpoint.config, Weights(order.weights)
         load = partial(
             load_model,
             checkpoint,
             shards=cut_shards(config.num_kv_heads, rank=rank, world_size=world_size),
             device=device,
-            dtype=choose_products(order.dtype, device, checkpoint),
+            dtype=choose_products(order.dtype, device, checkpoint, weights=weights),
+            weights=weights,
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
         self._model = loaded.model
@@ -78,7 +80,7 @@ class ModelWorker:
         _log_loaded(self._model, num_threads)
         return Loaded(
             weights_digest=loaded.weights_digest,
-            config_digest=checkpoint.config_digest(),
+            config_digest=checkpoint.config_digest(weights),
             geometry=self._model.geometry,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
@@ -89,6 +91,7 @@ class ModelWorker:
             dtype=str(self._model.dtype).removeprefix("torch."),
             device=device.type,
             collective=collective,
+            weights=self._model.weights,
         )
 
     def form(self, order: Form) -> None:
@@ -155,6 +158,7 @@ def _log_loaded(model: CausalLM, num_threads: int) -> None:
         geometry=model.geometry,
         num_threads=num_threads,
         products=model.products,
+        weights=model.weights,
         row_exact=is_exact,
     )
     if not is_exact:

@@ -21,6 +21,7 @@ from typing import Any
 from lanehost.bench.spread import percentile
 from lanehost.bench.tables import align, define
 from lanehost.errors import StartupFailed
+from lanehost.settings import check_numerics
 from lanehost.text.model_text import load_model_text
 
 QUALITY_COMMAND = (sys.executable, "-m", "ranks.quality")
@@ -45,9 +46,14 @@ class QualityBench:
 
     model_path: Path
     dtype: str
+    weights: str
     device: str
     num_threads: int | None
     window: int
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, with the value and the limit."""
+        check_numerics(dtype=self.dtype, weights=self.weights, device=self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +152,7 @@ def _measuring(bench: QualityBench, command: tuple[str, ...]) -> Iterator[subpro
     """Run what measures for as long as the body runs; it is gone afterwards."""
     threads = () if bench.num_threads is None else ("--threads", str(bench.num_threads))
     model = ("--model", str(bench.model_path.absolute()))
-    how = ("--dtype", bench.dtype, "--device", bench.device)
+    how = ("--dtype", bench.dtype, "--weights", bench.weights, "--device", bench.device)
     # A session of its own: Ctrl-C is for the program that started it, which then ends it.
     process = subprocess.Popen(  # noqa: S603 - our own program
         [*command, *model, *how, *threads],
@@ -196,8 +202,9 @@ def report_lines(bench: QualityBench, found: Quality, model_name: str) -> list[s
         ["perplexity as served", f"{found.served_perplexity:.4f}"],
         ["perplexity in float32", f"{found.reference_perplexity:.4f}"],
     ]
+    how = f"--dtype {bench.dtype} --weights {bench.weights}"
     return [
-        f"{model_name}, --dtype {bench.dtype} beside float32, --device {bench.device}",
+        f"{model_name}, {how} beside float32, --device {bench.device}",
         f"{found.num_windows} windows of {bench.window} tokens, {found.num_positions} positions",
         "",
         *align(rows),

@@ -33,8 +33,9 @@ def report_lines(
     steps = (
         f"{settings.num_rounds} rounds of {settings.num_prefills} and {settings.num_steps} steps"
     )
+    model = f"{model_name}, {facts.dtype} on {facts.device}, weights: {facts.weights}"
     return [
-        f"{model_name}, {facts.dtype} on {facts.device}, {ranks}, collective: {facts.collective}",
+        f"{model}, {ranks}, collective: {facts.collective}",
         f"prefill of {length} tokens in one step, decode behind {length} tokens a lane; {steps}",
         "",
         *align([_HEAD, *map(_row, found)]),

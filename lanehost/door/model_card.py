@@ -35,4 +35,5 @@ class ModelCard:
     default_sampling: SamplingParams
     default_max_tokens: int
     dtype: str
+    weights: str
     version: str

@@ -102,6 +102,7 @@ class _Models:
             "context_length": card.context_length,
             "vocab_size": card.vocab_size,
             "dtype": card.dtype,
+            "weights": card.weights,
             "weights_digest": card.weights_digest,
             "config_digest": card.config_digest,
             "kv_tokens": card.kv_tokens,

@@ -45,6 +45,7 @@ def _path(sight: Sight) -> Samples:
     labels = (
         facts.device,
         facts.dtype,
+        facts.weights,
         facts.collective,
         str(facts.world_size),
         "on" if settings.prompt_cache else "off",
@@ -64,7 +65,15 @@ SEEN: tuple[Family[Sight], ...] = (
         name="lanehost_path_info",
         kind=Kind.INFO,
         meaning="How replies are computed: where, in what, and with which short cuts.",
-        labels=("device", "dtype", "collective", "world_size", "prompt_cache", "max_drafts"),
+        labels=(
+            "device",
+            "dtype",
+            "weights",
+            "collective",
+            "world_size",
+            "prompt_cache",
+            "max_drafts",
+        ),
         read=_path,
     ),
     gauge(

@@ -30,6 +30,7 @@ _MUST_AGREE = (
     "dtype",
     "device",
     "collective",
+    "weights",
 )
 
 
@@ -165,6 +166,7 @@ def group_facts(
         device=leader.device,
         collective=leader.collective,
         kv_bytes_per_block=sum(facts.kv_bytes_per_block for facts in loaded.values()),
+        weights=leader.weights,
     )
 
 

@@ -32,8 +32,8 @@ class LoadState:
 class GroupFacts:
     """Facts that hold for one epoch; each is the same on every rank, or the smallest of them.
 
-    `kv_bytes_per_block` is what a KV block takes on all ranks together; 0 where it was not
-    told, as in trails of earlier versions.
+    `kv_bytes_per_block` is what a KV block takes on all ranks together, `weights` what weights
+    are held as; 0 and "" where they were not told, as in trails of earlier versions.
     """
 
     epoch: int
@@ -50,6 +50,7 @@ class GroupFacts:
     device: str
     collective: str
     kv_bytes_per_block: int = 0
+    weights: str = ""
 
     @property
     def kv_tokens(self) -> int:

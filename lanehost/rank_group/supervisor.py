@@ -279,6 +279,7 @@ class RankSupervisor:
         return Load(
             model_path=str(self._settings.model_path.absolute()),
             dtype=self._settings.dtype,
+            weights=self._settings.weights,
             device=self._settings.device,
             num_threads=self._settings.num_threads,
             block_size=self._settings.block_size,

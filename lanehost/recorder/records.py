@@ -39,8 +39,8 @@ class NotARecord(Exception):
 class Header:
     """The first record of each file: which run it is of, and what the ranks were.
 
-    `file_number` counts the files of a run from 1. `dtype` and `device` are what the
-    operator asked for; what came of it is in `facts`.
+    `file_number` counts the files of a run from 1. `dtype`, `device` and `weights` are what
+    the operator asked for; what came of it is in `facts`.
     """
 
     build: str
@@ -51,6 +51,7 @@ class Header:
     dtype: str
     device: str
     facts: GroupFacts
+    weights: str = "auto"
     kind: Literal["header"] = "header"
 
 

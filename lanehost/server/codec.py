@@ -174,6 +174,7 @@ def encode_card(card: ModelCard) -> pb.GetModelResponse:
         default_sampling=_encode_sampling(card.default_sampling),
         default_max_tokens=card.default_max_tokens,
         dtype=card.dtype,
+        weights=card.weights,
         version=card.version,
         config_digest=card.config_digest,
         max_streams=card.max_streams,

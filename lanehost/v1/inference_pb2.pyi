@@ -229,7 +229,7 @@ class GetModelRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "context_length", "vocab_size", "eos_token_ids", "weights_digest", "world_size", "num_lanes", "kv_tokens", "max_waiting", "max_waiting_tokens", "default_sampling", "default_max_tokens", "dtype", "version", "config_digest", "max_streams", "has_prompt_cache")
+    __slots__ = ("name", "context_length", "vocab_size", "eos_token_ids", "weights_digest", "world_size", "num_lanes", "kv_tokens", "max_waiting", "max_waiting_tokens", "default_sampling", "default_max_tokens", "dtype", "version", "config_digest", "max_streams", "has_prompt_cache", "weights")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class GetModelResponse(_message.Message):
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
     HAS_PROMPT_CACHE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     context_length: int
     vocab_size: int
@@ -264,4 +265,5 @@ class GetModelResponse(_message.Message):
     config_digest: str
     max_streams: int
     has_prompt_cache: bool
-    def __init__(self, name: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., weights_digest: _Optional[str] = ..., world_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., max_waiting: _Optional[int] = ..., max_waiting_tokens: _Optional[int] = ..., default_sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., default_max_tokens: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., config_digest: _Optional[str] = ..., max_streams: _Optional[int] = ..., has_prompt_cache: bool = ...) -> None: ...
+    weights: str
+    def __init__(self, name: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., weights_digest: _Optional[str] = ..., world_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., max_waiting: _Optional[int] = ..., max_waiting_tokens: _Optional[int] = ..., default_sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., default_max_tokens: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., config_digest: _Optional[str] = ..., max_streams: _Optional[int] = ..., has_prompt_cache: bool = ..., weights: _Optional[str] = ...) -> None: ...

@@ -75,6 +75,7 @@ class Llama:
         self.device = like.device
         self.dtype = like.dtype
         self.products = product_name(like.device, like.dtype)
+        self.weights = str(like.dtype).removeprefix("torch.")
         self.geometry = describe_geometry(config, shards)
         self._is_leader = shards.rank == 0
         self._mlp_width = sum(map(len, shards.held_parts(config.intermediate_size)))

@@ -31,7 +31,10 @@ from ranks.weights.row_table import RowTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeParts:
-    """The parts of a model on this rank, as the loader makes them."""
+    """The parts of a model on this rank, as the loader makes them.
+
+    `held_as` says whether weights are as they are in the file, or rounded at load.
+    """
 
     shape: ModelShape
     table: RowTable
@@ -39,6 +42,7 @@ class NativeParts:
     norm: Floats
     head: PackedMatrix
     num_logits: int
+    held_as: str
 
 
 class NativeLlama:
@@ -67,6 +71,7 @@ class NativeLlama:
         self.device = torch.device("cpu")
         self.geometry = describe_geometry(config, shards)
         self.products = f"native-{engine.name}"
+        self.weights = parts.held_as
         self._is_leader = shards.rank == 0
         self._holds_all = len(shards.held) == shards.num_shards
         self._parts = parts

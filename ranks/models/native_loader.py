@@ -1,55 +1,39 @@
-"""Load this rank's part of a quantized GGUF for the native path, tensor by tensor.
+"""Load this rank's part of a model for the native path, tensor by tensor.
 
-Laws: no weight is rounded: the groups of the file are repacked. A model that the kernels
-do not fit is not loaded in part: `why_not_native` says so before.
+Law: a model that the kernels do not fit is not loaded in part: `ranks.models.native_weights`,
+which says what becomes of a matrix, says so before.
 """
 
 import numpy as np
 import structlog
 
 from ranks.models.native_llama import NativeLlama, NativeParts
+from ranks.models.native_weights import MatrixReader
 from ranks.native.library import NativeEngine, NoLibrary, open_library
-from ranks.native.packing import COLUMNS, GROUP, PACKABLE, PackedMatrix, pack
+from ranks.native.packing import COLUMNS, GROUP, PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape
 from ranks.native.reference_engine import ReferenceEngine
-from ranks.shards import MAX_SHARDS, Shards
-from ranks.weights.gguf_file import GgufFile
+from ranks.shards import Shards
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.reader import TensorReader
 
 log = structlog.get_logger()
 
 
-def why_not_native(config: ModelConfig, file: GgufFile) -> str | None:
-    """What of a file the kernels do not take; None when they take all of it."""
-    head = "embed_tokens.weight" if config.is_tied else "lm_head.weight"
-    names = {name for name in file.names() if name.endswith("_proj.weight")} | {head}
-    for name in sorted(names & file.names()):
-        kind_name = file.kind_name(name)
-        if kind_name not in PACKABLE:
-            return f"{name} has type {kind_name}"
-    for what, size, multiple in (
-        ("hidden_size", config.hidden_size, GROUP),
-        ("intermediate_size", config.intermediate_size, GROUP),
-        ("head_dim", config.head_dim, COLUMNS),
-        ("the width of a KV group", config.queries_per_kv_head * config.head_dim, GROUP),
-    ):
-        if size % multiple:
-            return f"{what} is {size}, no multiple of {multiple}"
-    if config.intermediate_size < MAX_SHARDS * GROUP:
-        return f"intermediate_size is {config.intermediate_size}, too small to be cut"
-    return None
-
-
 def load_native(
-    config: ModelConfig, shards: Shards, file: GgufFile, reader: TensorReader, *, num_threads: int
+    config: ModelConfig,
+    shards: Shards,
+    reader: TensorReader,
+    matrices: MatrixReader,
+    *,
+    num_threads: int,
 ) -> NativeLlama:
     """Load the parts that `shards` names; without a library, to compute them in numpy.
 
     Raises:
-        BadCheckpoint: A tensor is missing, unknown or misshapen.
+        BadCheckpoint: A tensor is missing, unknown or misshapen, or cannot be rounded.
     """
-    parts = _Loader(config, shards, file, reader).load()
+    parts = _Loader(config, shards, reader, matrices).load()
     engine = _make_engine(parts, num_threads)
     return NativeLlama(config, shards=shards, parts=parts, engine=engine, num_threads=num_threads)
 
@@ -67,12 +51,12 @@ class _Loader:
     """Knows how each tensor is named and cut."""
 
     def __init__(
-        self, config: ModelConfig, shards: Shards, file: GgufFile, reader: TensorReader
+        self, config: ModelConfig, shards: Shards, reader: TensorReader, matrices: MatrixReader
     ) -> None:
         self._config = config
         self._shards = shards
-        self._file = file
         self._reader = reader
+        self._matrices = matrices
         self._groups = shards.held_parts(config.num_kv_heads)
         self._mlp_parts = shards.held_parts(config.intermediate_size, multiple=GROUP)
 
@@ -80,7 +64,7 @@ class _Loader:
         config = self._config
         vocab = _joined(self._shards.held_parts(config.vocab_size, multiple=COLUMNS))
         shape = (config.vocab_size, config.hidden_size)
-        table = self._reader.table("embed_tokens.weight", shape)
+        table = self._matrices.table("embed_tokens.weight", shape)
         if config.is_tied:
             self._reader.skip("lm_head.weight")
         name = "embed_tokens.weight" if config.is_tied else "lm_head.weight"
@@ -95,6 +79,7 @@ class _Loader:
             norm=norm,
             head=head,
             num_logits=len(vocab),
+            held_as=self._matrices.held_as,
         )
 
     def _shape(self) -> ModelShape:
@@ -158,10 +143,7 @@ class _Loader:
     ) -> PackedMatrix:  # fmt: skip
         rows = range(shape[0]) if rows is None else rows
         columns = range(shape[1]) if columns is None else columns
-        raw = self._reader.stored(
-            name, shape, lambda: self._file.read_raw(name, rows=rows, columns=columns)
-        )
-        return pack(self._file.kind_name(name), raw, len(columns))
+        return self._matrices.matrix(name, shape, rows=rows, columns=columns)
 
     def _heads(self, name: str, per_group: int) -> PackedMatrix:
         total = self._config.num_kv_heads * per_group * self._config.head_dim

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,8 @@ from ranks.errors import BadCheckpoint
 from ranks.kv_store import KvStore
 from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
-from ranks.models.native_loader import load_native, why_not_native
+from ranks.models.native_loader import load_native
+from ranks.models.native_weights import MatrixReader, Weights, why_not_native, why_not_rounded
 from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
 from ranks.native.library import why_no_library
@@ -39,6 +41,7 @@ class CausalLM(Protocol):
     device: torch.device
     dtype: torch.dtype
     products: str
+    weights: str
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
@@ -97,9 +100,16 @@ class Checkpoint:
         except OSError as err:
             raise BadCheckpoint(f"{err.filename}: cannot be read: {err}") from err
 
-    def config_digest(self) -> str:
-        """BLAKE2b over the parsed config, in hex."""
-        return self.config.digest()
+    def config_digest(self, weights: Weights = Weights.AUTO) -> str:
+        """BLAKE2b over the parsed config, and what its weights are rounded to, in hex.
+
+        Weights that were rounded at load are another model's: with the digest of the files it
+        names what was computed.
+        """
+        digest = self.config.digest()
+        if not weights.is_rounded:
+            return digest
+        return blake2b(f"{digest} {weights}".encode(), digest_size=32).hexdigest()
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -135,21 +145,29 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def choose_products(
-    name: str, device: torch.device, checkpoint: Checkpoint, *, library: Path = LIBRARY
+    name: str,
+    device: torch.device,
+    checkpoint: Checkpoint,
+    *,
+    weights: Weights = Weights.AUTO,
+    library: Path = LIBRARY,
 ) -> torch.dtype:
     """Map what was asked for to the type to compute with, going by what the files hold.
 
     `int8` computes quantized weights as they are; without the native library in numpy, the
     same bits at a hundredth of the speed. `auto` is int8 where it can be had at speed, else
-    as `choose_dtype`.
+    as `choose_dtype`. Weights that are rounded at load are computed in int8, others that were
+    asked for in their own type.
 
     Raises:
         ValueError: The name is not known.
-        BadCheckpoint: int8 was asked for, and these weights or this device have none.
+        BadCheckpoint: What was asked for cannot be had of these weights or this device.
     """
+    if weights is not Weights.AUTO:
+        return _products_of(weights, name, device, checkpoint)
     if name not in ("auto", "int8"):
         return choose_dtype(name, device)
-    reason = _why_not_int8(device, checkpoint)
+    reason = _why_not_cpu(device) or why_not_native(checkpoint.config, checkpoint.source)
     if name == "int8" and reason is not None:
         raise BadCheckpoint(f"--dtype int8 cannot be had: {reason}")
     if name == "auto" and reason is None:
@@ -161,12 +179,22 @@ def choose_products(
     return chosen
 
 
-def _why_not_int8(device: torch.device, checkpoint: Checkpoint) -> str | None:
-    if device.type != "cpu":
-        return f"the device is {device.type}, not the CPU"
-    if not isinstance(checkpoint.source, GgufFile):
-        return "the weights are no GGUF file"
-    return why_not_native(checkpoint.config, checkpoint.source)
+def _products_of(
+    weights: Weights, name: str, device: torch.device, checkpoint: Checkpoint
+) -> torch.dtype:
+    chosen = torch.float32 if weights is Weights.FLOAT32 else NativeLlama.dtype
+    own = str(chosen).removeprefix("torch.")
+    if name not in ("auto", own):
+        raise BadCheckpoint(f"--dtype is {name}, with --weights {weights} allowed is auto or {own}")
+    if weights.is_rounded:
+        reason = _why_not_cpu(device) or why_not_rounded(checkpoint.config, checkpoint.source)
+        if reason is not None:
+            raise BadCheckpoint(f"--weights {weights} cannot be had: {reason}")
+    return chosen
+
+
+def _why_not_cpu(device: torch.device) -> str | None:
+    return None if device.type == "cpu" else f"the device is {device.type}, not the CPU"
 
 
 def load_model(
@@ -176,8 +204,9 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
     on_progress: OnProgress,
+    weights: Weights = Weights.AUTO,
 ) -> CausalLM:
-    """Load this rank's part.
+    """Load this rank's part; `dtype` is what `choose_products` gave for `weights`.
 
     `on_progress(done_bytes, total_bytes)` counts the checkpoint's tensors as they are
     done with, whole, whatever part of them this rank read.
@@ -188,12 +217,12 @@ def load_model(
     config, source = checkpoint.config, checkpoint.source
     with torch.inference_mode():
         if dtype == NativeLlama.dtype:
-            assert isinstance(source, GgufFile)
             # Norms and biases stay what they are in the file.
             reader = TensorReader(
                 source, device=device, dtype=torch.float32, on_progress=on_progress
             )
+            matrices = MatrixReader(source, reader, weights=weights, head_dim=config.head_dim)
             num_threads = torch.get_num_threads()
-            return load_native(config, shards, source, reader, num_threads=num_threads)
+            return load_native(config, shards, reader, matrices, num_threads=num_threads)
         reader = TensorReader(source, device=device, dtype=dtype, on_progress=on_progress)
         return load_llama(config, shards, reader)

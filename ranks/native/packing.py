@@ -1,13 +1,16 @@
-"""Quantized matrices as the kernels take them, made of the groups of a GGUF file.
+"""Quantized matrices as the kernels take them, made of the groups of a GGUF file or of ours.
 
-Laws: nothing is rounded. A packed matrix holds the very quants, scales and minimums of the
-file; a Q4_0 group, scale · (q - 8), becomes scale · q + minimum with the minimum -8 · scale.
+Laws: nothing is rounded here. A packed matrix holds the very quants, scales and minimums of
+its groups; a Q4_0 group, scale · (q - 8), becomes scale · q + minimum with the minimum
+-8 · scale.
 
 How a block lies in memory: `csrc/kernels.h`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +18,11 @@ import numpy.typing as npt
 GROUP = 32
 COLUMNS = 16
 # Rows of a file that are unpacked at once: a whole vocabulary would take eight times its bytes.
-_ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 4096
 _LINE = 64
 
 Bytes = npt.NDArray[np.uint8]
+_Rows = TypeVar("_Rows", Bytes, npt.NDArray[np.float16])
 
 
 class MatrixKind(IntEnum):
@@ -64,17 +68,32 @@ class PackedMatrix:
 
 def pack(kind_name: str, raw: Bytes, inputs: int) -> PackedMatrix:
     """Pack rows of a GGUF, uint8 [outputs, bytes of a row], of one of the types in `PACKABLE`."""
-    _, kind = PACKABLE[kind_name]
-    num_blocks = -(-raw.shape[0] // COLUMNS)
+
+    def groups_of(rows: range) -> Groups:
+        return read_groups(kind_name, raw[rows.start : rows.stop])
+
+    return pack_groups(PACKABLE[kind_name][1], (len(raw), inputs), groups_of)
+
+
+def pack_groups(
+    kind: MatrixKind,
+    shape: tuple[int, int],
+    groups_of: Callable[[range], Groups],
+    *,
+    rows_at_once: int = ROWS_AT_ONCE,
+) -> PackedMatrix:
+    """Pack a matrix [outputs, inputs] whose rows' groups come from a call, run after run.
+
+    `rows_at_once`, how many that are but for the last, is a multiple of `COLUMNS`.
+    """
+    assert rows_at_once % COLUMNS == 0
+    outputs, inputs = shape
+    num_blocks = -(-outputs // COLUMNS)
     data = _on_a_line(num_blocks, _block_bytes(kind, inputs // GROUP))
-    for begin in range(0, raw.shape[0], _ROWS_AT_ONCE):
-        part = raw[begin : begin + _ROWS_AT_ONCE]
-        missing = -part.shape[0] % COLUMNS
-        if missing:
-            part = np.pad(part, ((0, missing), (0, 0)))
-        first = begin // COLUMNS
-        blocks = data[first : first + part.shape[0] // COLUMNS]
-        _pack_into(blocks, kind, read_groups(kind_name, part))
+    for begin in range(0, outputs, rows_at_once):
+        rows = range(begin, min(outputs, begin + rows_at_once))
+        blocks = data[begin // COLUMNS : -(-rows.stop // COLUMNS)]
+        _pack_into(blocks, kind, groups_of(rows))
     return PackedMatrix(kind=kind, outputs=num_blocks * COLUMNS, inputs=inputs, data=data)
 
 
@@ -91,6 +110,25 @@ def read_groups(kind_name: str, raw: Bytes) -> Groups:
     # A byte holds quant i in its low half and quant i + 16 in its high half.
     nibbles = np.concatenate((both & 15, both >> 4), axis=2)
     return Groups(quants=nibbles.reshape(raw.shape[0], -1), scales=scales, minimums=minimums)
+
+
+def to_q8_0(groups: Groups) -> Bytes:
+    """Undo `read_groups` for groups of eight bits: uint8 [outputs, bytes of a row]."""
+    num_rows, num_groups = groups.scales.shape
+    raw = np.empty((num_rows, num_groups, PACKABLE["Q8_0"][0]), dtype=np.uint8)
+    raw[:, :, :2] = np.ascontiguousarray(groups.scales)[:, :, None].view(np.uint8)
+    raw[:, :, 2:] = groups.quants.view(np.uint8).reshape(num_rows, num_groups, GROUP)
+    return raw.reshape(num_rows, -1)
+
+
+def to_floats(groups: Groups) -> npt.NDArray[np.float32]:
+    """The weights that groups stand for: [outputs, inputs]."""
+    quants = groups.quants.reshape(*groups.scales.shape, GROUP).astype(np.float32)
+    values = quants * groups.scales.astype(np.float32)[:, :, None]
+    if groups.minimums is not None:
+        values += groups.minimums.astype(np.float32)[:, :, None]
+    floats: npt.NDArray[np.float32] = values.reshape(groups.quants.shape)
+    return floats
 
 
 def unpack(matrix: PackedMatrix) -> Groups:
@@ -115,8 +153,8 @@ def unpack(matrix: PackedMatrix) -> Groups:
 
 def _pack_into(blocks: Bytes, kind: MatrixKind, groups: Groups) -> None:
     num_blocks, num_groups = blocks.shape[0], groups.scales.shape[1]
-    quads = _rows_to_quads(groups.quants.view(np.uint8), num_blocks, num_groups)
-    scales = _by_block(groups.scales, num_blocks)
+    quads = _rows_to_quads(_filled(groups.quants.view(np.uint8)), num_blocks, num_groups)
+    scales = _by_block(_filled(groups.scales), num_blocks)
     if kind is MatrixKind.EIGHT_BIT:
         at = _scale_bytes(num_groups)
         blocks[:, : num_groups * 32] = scales.reshape(num_blocks, -1)
@@ -129,7 +167,13 @@ def _pack_into(blocks: Bytes, kind: MatrixKind, groups: Groups) -> None:
         num_blocks, num_groups, 256
     )
     parts[:, :, 256:288] = scales
-    parts[:, :, 288:] = _by_block(groups.minimums, num_blocks)
+    parts[:, :, 288:] = _by_block(_filled(groups.minimums), num_blocks)
+
+
+def _filled(values: _Rows) -> _Rows:
+    """Add rows of zeros up to whole blocks."""
+    missing = -len(values) % COLUMNS
+    return np.pad(values, ((0, missing), (0, 0))) if missing else values
 
 
 def _rows_to_quads(quants: Bytes, num_blocks: int, num_groups: int) -> Bytes:

@@ -6,14 +6,14 @@ model computes something else than its files say.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from ranks.errors import BadCheckpoint
 from ranks.weights.row_table import RowTable, TensorRows
+
+_Made = TypeVar("_Made")
 
 # Old checkpoints carry buffers that are computed from the config.
 _DERIVED = ("rotary_emb.inv_freq", "rope_freqs.weight")
@@ -108,14 +108,12 @@ class TensorReader:
         self._check(name, (length,))
         return self._read(name, range(length) if part is None else part, None)
 
-    def stored(
-        self, name: str, shape: tuple[int, int], read: Callable[[], npt.NDArray[np.uint8]]
-    ) -> npt.NDArray[np.uint8]:
-        """Call `read` for bytes of a matrix whose whole shape is `shape`."""
+    def made_of(self, name: str, shape: tuple[int, int], make: Callable[[], _Made]) -> _Made:
+        """Call `make`, which reads of a matrix whose whole shape is `shape` by itself."""
         self._check(name, shape)
-        raw = read()
+        made = make()
         self._note_done(name)
-        return raw
+        return made
 
     def empty(self) -> torch.Tensor:
         """An empty tensor of the type and on the device that tensors are read to."""

@@ -129,6 +129,7 @@ def _loaded_from_pb(loaded: pb.Loaded) -> Loaded:
         dtype=loaded.dtype,
         device=loaded.device,
         collective=loaded.collective,
+        weights=loaded.weights,
     )
 
 
@@ -141,6 +142,7 @@ def _load_from_pb(load: pb.Load) -> Load:
         block_size=positive("load.block_size", load.block_size),
         max_step_tokens=positive("load.max_step_tokens", load.max_step_tokens),
         num_lanes=positive("load.num_lanes", load.num_lanes),
+        weights=load.weights,
     )
 
 

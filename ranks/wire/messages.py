@@ -48,6 +48,7 @@ class Load:
     block_size: int
     max_step_tokens: int
     num_lanes: int
+    weights: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class Loaded:
     dtype: str
     device: str
     collective: str
+    weights: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class Hello(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., pid: _Optional[int] = ..., build: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size", "max_step_tokens", "num_lanes")
+    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size", "max_step_tokens", "num_lanes", "weights")
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class Load(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_LANES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     model_path: str
     dtype: str
     device: str
@@ -93,7 +94,8 @@ class Load(_message.Message):
     block_size: int
     max_step_tokens: int
     num_lanes: int
-    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., num_lanes: _Optional[int] = ...) -> None: ...
+    weights: str
+    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., num_lanes: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
 
 class LoadProgress(_message.Message):
     __slots__ = ("done_bytes", "total_bytes")
@@ -104,7 +106,7 @@ class LoadProgress(_message.Message):
     def __init__(self, done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block")
+    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block", "weights")
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +119,7 @@ class Loaded(_message.Message):
     COLLECTIVE_FIELD_NUMBER: _ClassVar[int]
     STEP_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     weights_digest: str
     config_digest: str
     geometry: str
@@ -129,7 +132,8 @@ class Loaded(_message.Message):
     collective: str
     step_bytes: int
     step_bytes_per_block: int
-    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ...) -> None: ...
+    weights: str
+    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
 
 class Form(_message.Message):
     __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s")

@@ -72,8 +72,9 @@ def test_every_option_of_serve_has_help() -> None:
 
 def test_the_options_become_settings(tmp_path: Path) -> None:
     args = (
-        "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype float32 "
-        "--device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 --max-waiting 5 "
+        "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype int8 "
+        "--weights int4 --device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 "
+        "--max-waiting 5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
         "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4"
@@ -84,7 +85,8 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     _start(master, "--model", str(tmp_path), "--keys", str(keys), *args.split())
     (settings,) = master.asked
     ranks, line = settings.ranks, settings.line
-    assert (ranks.model_path, ranks.tp, ranks.num_lanes, ranks.dtype) == (tmp_path, 2, 3, "float32")
+    assert (ranks.model_path, ranks.tp, ranks.num_lanes, ranks.dtype) == (tmp_path, 2, 3, "int8")
+    assert ranks.weights == "int4"
     assert (ranks.device, ranks.num_threads, ranks.kv_tokens) == ("cpu", 4, 512)
     assert (ranks.max_step_tokens, ranks.load_timeout_s) == (64, 8)
     assert (line.max_waiting, line.max_waiting_tokens, line.max_streams) == (5, 6, 7)
@@ -131,6 +133,8 @@ def test_http_can_be_off(tmp_path: Path) -> None:
         (["--max-streams", "0"], "--max-streams is 0"),
         (["--http-port", "x"], "'x' is neither a port number nor 'off'"),
         (["--dtype", "int3"], "int3"),
+        (["--weights", "int3"], "int3"),
+        (["--weights", "int8", "--dtype", "float32"], "--dtype is 'float32', with --weights int8"),
         (["--nonsense"], "--nonsense"),
         (["--record-prompts"], "--record-prompts needs --record DIR"),
         (["--model", "/no/such/model"], "'/no/such/model' is no file and no folder"),

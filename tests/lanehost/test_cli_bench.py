@@ -155,6 +155,8 @@ def test_an_option_of_another_scenario_is_refused(scenario, option):
         ("quality", "--window", "7"),
         ("quality", "--text", "nothing.txt"),
         ("quality", "--dtype", "float7"),
+        ("quality", "--weights", "int3"),
+        ("step", "--weights", "int3"),
         ("serve", "--json", "/nowhere/out.json"),
     ],
 )

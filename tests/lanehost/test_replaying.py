@@ -19,6 +19,8 @@ def test_ranks_are_like_those_of_the_trail_unless_told_otherwise():
     assert (settings.model_path, settings.tp) == (Path("/models/m"), facts.world_size)
     assert (settings.num_lanes, settings.kv_tokens) == (facts.num_lanes, facts.kv_tokens)
     assert (settings.block_size, settings.max_step_tokens) == (4, 16)
+    rounded = ranks_of(header(weights="int4"), model=None, tp=None)
+    assert (settings.weights, rounded.weights) == ("auto", "int4")
     other = ranks_of(header(), model=Path("/here"), tp=2)
     assert (other.model_path, other.tp) == (Path("/here"), 2)
 

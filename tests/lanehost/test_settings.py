@@ -38,6 +38,7 @@ def test_the_defaults_are_allowed():
         (ranks, "kv_tokens", 15, "--kv-tokens"),
         (ranks, "dtype", "int3", "--dtype"),
         (ranks, "device", "tpu", "--device"),
+        (ranks, "weights", "int3", "--weights"),
         (line, "max_waiting", 0, "--max-waiting"),
         (line, "max_waiting_tokens", 0, "--max-waiting-tokens"),
         (line, "max_streams", 0, "--max-streams"),
@@ -67,3 +68,34 @@ def test_every_lane_has_a_token_in_every_step():
     assert ranks(num_lanes=64, max_step_tokens=64).max_step_tokens == 64
     with pytest.raises(StartupFailed, match="--max-step-tokens"):
         ranks(num_lanes=64, max_step_tokens=63)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dtype": "float32"}, "--dtype is 'float32', with --weights int4 allowed is 'auto' or"),
+        ({"device": "cuda"}, "--device is 'cuda', with --weights int4 allowed is 'auto' or 'cpu'"),
+        (
+            {"weights": "float32", "dtype": "int8"},
+            "--dtype is 'int8', with --weights float32 allowed is 'auto' or 'float32'",
+        ),
+    ],
+)
+def test_weights_that_contradict_what_is_computed_with_are_refused_at_the_door(changes, said):
+    with pytest.raises(StartupFailed) as failed:
+        RankGroupSettings(**({"model_path": Path("m"), "weights": "int4"} | changes))
+    assert said in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("weights", "dtype", "device"),
+    [
+        ("int4", "int8", "cpu"),
+        ("int8", "auto", "auto"),
+        ("float32", "float32", "cuda"),
+        ("auto", "int8", "cpu"),
+    ],
+)
+def test_weights_that_fit_are_taken(weights, dtype, device):
+    settings = RankGroupSettings(model_path=Path("m"), weights=weights, dtype=dtype, device=device)
+    assert settings.weights == weights

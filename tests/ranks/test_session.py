@@ -25,7 +25,7 @@ from tests.support.rank_facts import loaded
 from tests.support.scripted_master import scripted_master
 
 LOAD = Load(
-    model_path="m", dtype="auto", device="cpu", num_threads=None, block_size=16,
+    model_path="m", dtype="auto", weights="auto", device="cpu", num_threads=None, block_size=16,
     max_step_tokens=64, num_lanes=2,
 )  # fmt: skip
 FORM = Form(

@@ -30,8 +30,8 @@ def order(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
     write_hf_checkpoint(folder, "llama")
     return Load(
-        model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16,
-        max_step_tokens=32, num_lanes=2,
+        model_path=str(folder), dtype="float32", weights="auto", device="cpu", num_threads=1,
+        block_size=16, max_step_tokens=32, num_lanes=2,
     )  # fmt: skip
 
 
@@ -53,6 +53,7 @@ def test_a_load_tells_the_facts_of_the_model(worker, order):
     loaded = worker.load(order, progress_into(told))
     assert (loaded.vocab_size, loaded.context_length) == (VOCAB_SIZE, CONTEXT_LENGTH)
     assert (loaded.dtype, loaded.device, loaded.collective) == ("float32", "cpu", "none")
+    assert loaded.weights == "float32"
     assert len(loaded.weights_digest) == len(loaded.config_digest) == 64
     # 2 layers, keys and values, 3 heads of 16, float32.
     assert loaded.kv_bytes_per_block == 2 * 2 * 3 * 16 * 4 * order.block_size
@@ -76,12 +77,33 @@ def test_a_quantized_gguf_is_computed_natively_and_the_facts_say_so(worker, orde
     quantized = replace(order, model_path=str(tmp_path / "m.gguf"), dtype="auto")
     with capture_logs() as logs:
         loaded = worker.load(quantized, progress_into([]))
-    assert loaded.dtype == "int8"
+    assert (loaded.dtype, loaded.weights) == ("int8", "stored")
     # 2 layers, keys and values, 3 heads of 16, float16.
     assert loaded.kv_bytes_per_block == 2 * 2 * 3 * 16 * 2 * order.block_size
     (event,) = [log for log in logs if log["event"] == "model_loaded"]
     assert event["products"].startswith("native-")
     assert event["row_exact"]
+    worker.form(FORM)
+    result = worker.run(PlanWriter(block_size=16).plan(prompts={1: [1, 2, 3]}))
+    assert isinstance(result, StepResult)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_floats_that_are_rounded_at_load_are_another_model_and_the_facts_say_so(
+    worker, order, tmp_path, weights
+):
+    write_gguf(tmp_path / "m.gguf", GGMLQuantizationType.F16)
+    plain = replace(order, model_path=str(tmp_path / "m.gguf"), dtype="auto")
+    expected = worker.load(plain, progress_into([]))
+    told = []
+    with capture_logs() as logs:
+        loaded = worker.load(replace(plain, weights=weights), progress_into(told))
+    assert (loaded.dtype, loaded.weights) == ("int8", weights)
+    assert loaded.weights_digest == expected.weights_digest  # of the files
+    assert loaded.config_digest != expected.config_digest
+    assert told[-1][0] == told[-1][1]
+    (event,) = [log for log in logs if log["event"] == "model_loaded"]
+    assert event["weights"] == weights
     worker.form(FORM)
     result = worker.run(PlanWriter(block_size=16).plan(prompts={1: [1, 2, 3]}))
     assert isinstance(result, StepResult)
@@ -111,6 +133,8 @@ def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(worker, order):
         ({"model_path": "/no/such/model"}, BadCheckpoint),
         ({"device": "tpu"}, BadDevice),
         ({"dtype": "float8"}, ValueError),
+        ({"weights": "int3"}, ValueError),
+        ({"weights": "int4"}, BadCheckpoint),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(worker, order, changes, error):

@@ -28,5 +28,6 @@ def make_card(
         default_sampling=DEFAULT_SAMPLING,
         default_max_tokens=default_max_tokens,
         dtype="fake",
+        weights="fake",
         version="0",
     )

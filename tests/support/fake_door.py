@@ -40,6 +40,7 @@ CARD = ModelCard(
     default_sampling=DEFAULT_SAMPLING,
     default_max_tokens=16,
     dtype="float32",
+    weights="stored",
     version="0.0.0",
 )
 FINISHED = Finished(

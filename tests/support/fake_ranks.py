@@ -56,6 +56,7 @@ def fake_facts(
         block_size=block_size,
         max_step_tokens=max_step_tokens,
         dtype="fake",
+        weights="fake",
         device="fake",
         collective="none",
     )

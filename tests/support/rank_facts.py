@@ -34,6 +34,7 @@ def loaded(**changes) -> Loaded:
         "dtype": "float32",
         "device": "cpu",
         "collective": "gloo",
+        "weights": "stored",
     }
     return Loaded(**(usual | changes))
 
@@ -57,5 +58,6 @@ def facts(**changes) -> GroupFacts:
         "dtype": "float32",
         "device": "cpu",
         "collective": "gloo",
+        "weights": "stored",
     }
     return GroupFacts(**(usual | changes))

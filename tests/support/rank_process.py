@@ -61,6 +61,7 @@ class ArithmeticWorker:
             dtype="float32",
             device="cpu",
             collective="none",
+            weights="stored",
         )
 
     def form(self, order: Form) -> None:

@@ -97,6 +97,7 @@ master_messages = st.one_of(
         block_size=positive,
         max_step_tokens=positive,
         num_lanes=positive,
+        weights=text,
     ),
     st.builds(
         Form,
@@ -138,6 +139,7 @@ rank_messages = st.one_of(
         dtype=text,
         device=text,
         collective=text,
+        weights=text,
     ),
     st.builds(Ready, epoch=positive),
     st.builds(Fatal, message=text),

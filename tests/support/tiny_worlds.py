@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, load_model, open_checkpoint
 from ranks.shards import Collective, NoCollective, cut_shards
 from ranks.step_inputs import LaneRows, build_inputs
@@ -98,12 +99,18 @@ def load_world(
     num_blocks: int = 128,
     block_size: int = 16,
     dtype: torch.dtype = torch.float32,
+    weights: Weights = Weights.AUTO,
 ) -> World:
     """Load a checkpoint on one rank or two."""
-    return World(load_models(path, world_size, dtype), num_blocks, block_size)
+    return World(load_models(path, world_size, dtype, weights), num_blocks, block_size)
 
 
-def load_models(path: Path, world_size: int, dtype: torch.dtype = torch.float32) -> list[CausalLM]:
+def load_models(
+    path: Path,
+    world_size: int,
+    dtype: torch.dtype = torch.float32,
+    weights: Weights = Weights.AUTO,
+) -> list[CausalLM]:
     """Load a checkpoint's parts for all ranks; int8 is the native path."""
     checkpoint = open_checkpoint(path)
     return [
@@ -112,6 +119,7 @@ def load_models(path: Path, world_size: int, dtype: torch.dtype = torch.float32)
             shards=cut_shards(checkpoint.config.num_kv_heads, rank=rank, world_size=world_size),
             device=CPU,
             dtype=dtype,
+            weights=weights,
             on_progress=lambda done, total: None,
         )
         for rank in range(world_size)

@@ -43,6 +43,7 @@ def header(**changes):
         "keeps_prompts": True,
         "model_path": "/models/m",
         "dtype": "auto",
+        "weights": "auto",
         "device": "cpu",
         "facts": fake_facts(),
     }

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,12 @@ from tests.support.processes import is_alive
 from tests.support.quality_program import EXIT_BY_ITSELF, REASON, quality_command
 
 BENCH = QualityBench(
-    model_path=Path("model.gguf"), dtype="auto", device="cpu", num_threads=2, window=8
+    model_path=Path("model.gguf"),
+    dtype="auto",
+    weights="int8",
+    device="cpu",
+    num_threads=2,
+    window=8,
 )
 WINDOWS = [list(range(8)), list(range(8, 16)), list(range(16, 24))]
 FOUND = Quality(
@@ -81,7 +87,13 @@ def test_every_window_is_told_as_it_is_done():
 def test_what_measures_is_told_the_model_and_how_it_is_served():
     argv = measure("ok")[0]["argv"]
     path = str(Path("model.gguf").absolute())
-    assert argv == ["--model", path, "--dtype", "auto", "--device", "cpu", "--threads", "2"]
+    how = ["--dtype", "auto", "--weights", "int8", "--device", "cpu", "--threads", "2"]
+    assert argv == ["--model", path, *how]
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_runs():
+    with pytest.raises(StartupFailed, match="--dtype is 'float32', with --weights int8 allowed"):
+        replace(BENCH, dtype="float32")
 
 
 def test_what_cannot_be_measured_is_refused_with_its_reason():
@@ -110,7 +122,12 @@ def test_no_process_is_left_when_the_measurement_is_broken_off(tmp_path):
 def test_the_text_that_comes_along_has_some_thousand_tokens():
     heard = []
     bench = QualityBench(
-        model_path=embedded_model_path(), dtype="auto", device="auto", num_threads=None, window=512
+        model_path=embedded_model_path(),
+        dtype="auto",
+        weights="auto",
+        device="auto",
+        num_threads=None,
+        window=512,
     )
     found = measure_quality(
         bench,

@@ -110,6 +110,7 @@ ALLOWED = {
     "version": {VERSION},
     "device": {"fake"},
     "dtype": {"fake"},
+    "weights": {"fake"},
     "collective": {"none"},
     "world_size": {"1"},
     "prompt_cache": {"on", "off"},

@@ -115,7 +115,7 @@ def test_kept_blocks_are_told_by_what_holds_them():
 
 def test_the_path_that_runs_is_told():
     rig = MeteredRig(max_drafts=3)
-    labels = ("none", "fake", "fake", "3", "on", "1")  # in the order of their names
+    labels = ("none", "fake", "fake", "3", "on", "fake", "1")  # in the order of their names
     assert rig.value("path_info", *labels) == 1
     assert rig.value("rank_group_epoch") == 1
 

@@ -68,6 +68,7 @@ def test_ranks_that_loaded_alike_agree():
         ("dtype", "bfloat16"),
         ("device", "cuda"),
         ("collective", "nccl"),
+        ("weights", "int4"),
     ],
 )
 def test_ranks_that_differ_are_refused_with_both_values(name, value):

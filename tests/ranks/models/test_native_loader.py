@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 
 from ranks.errors import BadCheckpoint
 from ranks.models import native_loader
-from ranks.models.native_loader import why_not_native
 from ranks.models.registry import open_checkpoint
 from ranks.native.library import NoLibrary
 from ranks.native.packing import GROUP, unpack
@@ -66,34 +65,6 @@ def test_two_ranks_hold_what_one_holds_cut_on_groups(quantized):
             own = model._parts.layers[number]
             assert np.array_equal(own.output[0].data, layer.output[shard].data)
             assert np.array_equal(own.down[0].data, layer.down[shard].data)
-
-
-def test_a_file_of_groups_is_taken(checkpoint):
-    assert why_not_native(checkpoint.config, checkpoint.source) is None
-
-
-@pytest.mark.parametrize("kind", ["F16", "Q5_0"])
-def test_a_type_that_has_no_kernel_is_named(tmp_path, kind):
-    write_gguf(tmp_path / "m.gguf", GGMLQuantizationType[kind])
-    checkpoint = open_checkpoint(tmp_path / "m.gguf")
-    reason = why_not_native(checkpoint.config, checkpoint.source)
-    assert reason is not None
-    assert reason.endswith(f"has type {kind}")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("hidden_size", 80, "hidden_size is 80, no multiple of 32"),
-        ("intermediate_size", 168, "intermediate_size is 168, no multiple of 32"),
-        ("intermediate_size", 32, "intermediate_size is 32, too small to be cut"),
-        ("head_dim", 8, "head_dim is 8, no multiple of 16"),
-        ("num_heads", 9, "the width of a KV group is 48, no multiple of 32"),
-    ],
-)
-def test_a_size_that_the_kernels_do_not_fit_is_named(checkpoint, field, value, reason):
-    config = replace(checkpoint.config, **{field: value})
-    assert why_not_native(config, checkpoint.source) == reason
 
 
 def test_a_tensor_of_another_shape_is_refused(checkpoint):
