@@ -20,6 +20,7 @@ import torch
 from torch.distributed import FileStore
 
 from lanehost.embedded import embedded_model_path
+from ranks.abort import Abort
 from ranks.kv_store import KvStore
 from ranks.models.registry import CausalLM, load_model, open_checkpoint
 from ranks.process_group import Group, form_group
@@ -85,6 +86,7 @@ def join(store: str, rank: int, kind: str) -> Group:
         collective=kind,
         device=CPU,
         timeout_s=60,
+        abort=Abort(),
     )
 
 

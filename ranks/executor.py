@@ -11,7 +11,7 @@ refused whole, and the rank lives on (ADR 11): no lane has changed, and the KV t
 written lies only in blocks of its own lanes, behind the `num_tokens` of each. Nobody reads
 it there before it is written again, so the same rows in other steps give the same bits.
 This holds until the first collective of the step has begun among several ranks: from then
-on fellows may be within one, and what raises ends the rank.
+on fellows may be within one, and what raises ends the epoch (ADR 20).
 """
 
 import traceback
@@ -23,7 +23,7 @@ from itertools import islice
 import structlog
 import torch
 
-from ranks.errors import StepMismatch, StepSkipped
+from ranks.errors import FellowLost, GivenUp, StepBroken, StepMismatch, StepSkipped
 from ranks.kv_store import KvStore
 from ranks.lane_table import CheckedStep, LaneTable, Limits, Rows
 from ranks.models.registry import CausalLM
@@ -145,7 +145,13 @@ class Executor:
         self._lanes = LaneTable(limits)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
-        """Run a plan, or refuse it whole: then no lane has changed."""
+        """Run a plan, or refuse it whole: then no lane has changed.
+
+        Raises:
+            FellowLost: Another rank did not do its part.
+            GivenUp: This rank was told to leave meanwhile.
+            StepBroken: It failed here, and other ranks may wait for this one.
+        """
         self._clock.begin(counts_parts=plan.tells_parts)
         try:
             step = self._lanes.check(plan)
@@ -156,10 +162,14 @@ class Executor:
         self._collective.num_begun = 0
         try:
             outcome = self._compute(step)
-        except survivable_errors(self._model.device) as err:
+        except (FellowLost, GivenUp):
+            raise
+        except Exception as err:
             if self._has_fellows and self._collective.num_begun:
-                raise
-            return self._fail(plan, err)
+                raise StepBroken(self._log_failure(plan, err)) from err
+            if isinstance(err, survivable_errors(self._model.device)):
+                return self._fail(plan, err)
+            raise
         self._lanes.commit(step, outcome.fed_next, outcome.accepted)
         fed = [token_id for rows in step.rows for token_id in rows.token_ids]
         digest = result_digest(plan.digest, fed, outcome.drawn)
@@ -179,6 +189,9 @@ class Executor:
         """Refuse a step that raised, once the device has done what was asked of it before."""
         if self._model.device.type == "cuda":
             torch.cuda.synchronize(self._model.device)
+        return _refused(plan, RefusalKind.FAILED, self._log_failure(plan, error))
+
+    def _log_failure(self, plan: StepPlan, error: Exception) -> str:
         name = type(error).__name__
         # Not the message: foreign code may quote what it was given.
         log.error(
@@ -188,7 +201,7 @@ class Executor:
             error=name,
             trace="".join(traceback.format_tb(error.__traceback__)),
         )
-        return _refused(plan, RefusalKind.FAILED, f"{name} while it was computed")
+        return f"{name} while it was computed"
 
     @torch.inference_mode()
     def _compute(self, step: CheckedStep) -> _Outcome:

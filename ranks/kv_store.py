@@ -60,6 +60,10 @@ class KvStore:
         """The pool itself, [layers, keys and values, KV heads, blocks, positions, head_dim]."""
         return self._data
 
+    def free(self) -> None:
+        """Give the memory back, whoever still refers to this; nothing may be called afterwards."""
+        self._data.set_(self._data.new_empty(0).untyped_storage())
+
     def open_blocks(self, block_ids: torch.Tensor) -> None:
         """Zero blocks, int64 [blocks] counted from 1, in all layers."""
         if block_ids.numel():

@@ -2,13 +2,14 @@
 
 Laws: messages go out in the order in which they were sent; nothing is lost silently:
 when the stream ends, `receive` raises `MasterLost` with the reason, after all that
-came before it. Both queues are bounded: a rank that lags makes gRPC push back.
+came before it. Both queues are bounded: a rank that lags makes gRPC push back. Leave is told
+at once by the thread that reads, and takes its turn all the same.
 """
 
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +18,14 @@ import structlog
 
 from ranks.errors import BadMessage, MasterLost
 from ranks.wire.codec import decode_master_message, encode_rank_message
-from ranks.wire.messages import MAX_MESSAGE_BYTES, SERVICE_NAME, MasterMessage, RankMessage
+from ranks.wire.messages import (
+    MAX_MESSAGE_BYTES,
+    SERVICE_NAME,
+    Heartbeat,
+    Leave,
+    MasterMessage,
+    RankMessage,
+)
 
 log = structlog.get_logger()
 
@@ -44,9 +52,10 @@ def open_channel(master: str) -> grpc.Channel:
 class MasterLink:
     """The stream; a context manager that says its last words and closes."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
-        """Take a channel that the caller closes."""
+    def __init__(self, channel: grpc.Channel, *, on_leave: Callable[[int], None]) -> None:
+        """Take a channel that the caller closes, and whom the reading thread tells of Leave."""
         self._channel = channel
+        self._on_leave = on_leave
         self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
         self._incoming: queue.Queue[MasterMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
         self._receiver = threading.Thread(target=self._receive_all, name="link", daemon=True)
@@ -82,13 +91,22 @@ class MasterLink:
         except queue.Full as err:
             raise MasterLost(f"the master took nothing for {_SEND_TIMEOUT_S} s") from err
 
-    def receive(self) -> MasterMessage:
-        """Wait for the next message.
+    def offer(self, message: Heartbeat) -> None:
+        """Queue a message if nothing else waits; never blocks."""
+        if self._outgoing.empty():
+            with contextlib.suppress(queue.Full):
+                self._outgoing.put_nowait(encode_rank_message(message))
+
+    def receive(self, *, timeout_s: float | None = None) -> MasterMessage | None:
+        """Wait for the next message; None when none came in time.
 
         Raises:
             MasterLost: The stream ended; every later call raises it as well.
         """
-        message = self._incoming.get()
+        try:
+            message = self._incoming.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
         if isinstance(message, MasterLost):
             self._incoming.put(message)
             raise message
@@ -113,7 +131,10 @@ class MasterLink:
         """Queue all messages of a call; returns why it ended."""
         try:
             for payload in call:
-                self._incoming.put(decode_master_message(payload))
+                message = decode_master_message(payload)
+                if isinstance(message, Leave):
+                    self._on_leave(message.epoch)
+                self._incoming.put(message)
         except grpc.RpcError as err:
             return MasterLost(f"{err.code().name}: {err.details()}")
         except BadMessage as err:

@@ -18,7 +18,8 @@ from datetime import timedelta
 import torch
 from torch.distributed.distributed_c10d import Store
 
-from ranks.errors import RankError
+from ranks.abort import Abort
+from ranks.errors import FellowLost, RankError, RendezvousTimedOut
 from ranks.native.exchange import NativeExchange, can_exchange, exchange_bytes
 from ranks.native.library import NoLibrary, open_library
 from ranks.shards import Place
@@ -49,7 +50,10 @@ def why_not_shared(store: Store, *, world_size: int, timeout_s: float) -> str | 
     Raises:
         RankError: A rank has made no offer in time.
     """
-    offers = [json.loads(_await(store, _offer_key(rank), timeout_s)) for rank in range(world_size)]
+    offers = [
+        json.loads(_await(store, _offer_key(rank), timeout_s, of=rank))
+        for rank in range(world_size)
+    ]
     for rank, one in enumerate(offers):
         if one["reason"] is not None:
             return f"rank {rank}: {one['reason']}"
@@ -63,17 +67,25 @@ def memory_bytes(world_size: int) -> int:
     return exchange_bytes(open_library(), world_size)
 
 
-def form_shared_group(store: Store, place: Place, *, timeout_s: float) -> "SharedGroup":
+def form_shared_group(
+    store: Store, place: Place, *, timeout_s: float, abort: Abort
+) -> "SharedGroup":
     """Meet the other ranks in memory of their own; returns when all have mapped it.
 
     Raises:
-        RankError: The ranks did not meet in time, or this one cannot share memory.
+        FellowLost: A rank did not come in time, or has ended.
+        GivenUp: This rank was told to leave.
+        RankError: This rank cannot share memory.
     """
     with ExitStack() as until_met:
         try:
             descriptor = _share_memory(store, place, timeout_s, until_met)
             group = SharedGroup(
-                descriptor, place, pids=_tell_pids(store, place, timeout_s), timeout_s=timeout_s
+                descriptor,
+                place,
+                pids=_tell_pids(store, place, timeout_s),
+                timeout_s=timeout_s,
+                abort=abort,
             )
         except (NoLibrary, NoMemory, OSError) as err:
             raise RankError(f"rank {place.rank} cannot share memory: {err}") from err
@@ -89,24 +101,28 @@ def form_shared_group(store: Store, place: Place, *, timeout_s: float) -> "Share
 class SharedGroup:
     """The ranks of a group, each with a thread of its own in the same memory."""
 
-    def __init__(self, descriptor: int, place: Place, *, pids: list[int], timeout_s: float) -> None:
+    def __init__(
+        self, descriptor: int, place: Place, *, pids: list[int], timeout_s: float, abort: Abort
+    ) -> None:
         """Map the memory, whose descriptor may be closed afterwards.
 
         Raises:
+            FellowLost: Another rank has ended already.
             NoLibrary: There is no native library.
-            OSError: The memory cannot be mapped, or another rank has ended already.
+            OSError: The memory cannot be mapped.
         """
         self._place = place
         self._widths: list[int] | None = None
         with ExitStack() as held:
             watches = []
             for rank, pid in enumerate(pids):
-                watches.append(-1 if rank == place.rank else os.pidfd_open(pid))
+                watches.append(-1 if rank == place.rank else _watch(rank, pid))
                 if rank != place.rank:
                     held.callback(os.close, watches[-1])
             self._exchange = NativeExchange(
                 open_library(), descriptor, rank=place.rank, watches=watches, timeout_s=timeout_s
             )
+            held.enter_context(abort.calling(self._exchange.give_up))
             self._held = held.pop_all()
 
     def lend_exchange(self) -> NativeExchange:
@@ -162,7 +178,9 @@ class SharedGroup:
     def leave(self) -> None:
         """Leave without waiting for the others; who waits for this rank hears of it."""
         self._exchange.leave()
+        # Nobody aborts any more behind this.
         self._held.close()
+        self._exchange.close()
 
     def _agree_widths(self, width: int) -> list[int]:
         rank = self._place.rank
@@ -201,20 +219,37 @@ def _share_memory(store: Store, place: Place, timeout_s: float, until_met: ExitS
         until_met.callback(os.close, made.descriptor)
         store.set(key, made.to_text())
         return made.descriptor
-    descriptor = open_memory(Address.from_text(_await(store, key, timeout_s)), num_bytes)
+    told = Address.from_text(_await(store, key, timeout_s, of=LEADER))
+    try:
+        descriptor = open_memory(told, num_bytes)
+    except NoMemory as err:
+        # Both could share memory when they made their offers: now the leader has ended or left.
+        raise FellowLost(
+            f"rank {place.rank} cannot share memory with rank {LEADER}: {err}", suspect=None
+        ) from err
     until_met.callback(os.close, descriptor)
     return descriptor
+
+
+def _watch(rank: int, pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError as err:
+        raise FellowLost(f"rank {rank} has ended, in the middle of forming", suspect=rank) from err
 
 
 def _tell_pids(store: Store, place: Place, timeout_s: float) -> list[int]:
     keys = [f"epoch{place.epoch}/pids/{rank}" for rank in range(place.world_size)]
     store.set(keys[place.rank], str(os.getpid()))
-    return [int(_await(store, key, timeout_s)) for key in keys]
+    return [int(_await(store, key, timeout_s, of=rank)) for rank, key in enumerate(keys)]
 
 
-def _await(store: Store, key: str, timeout_s: float) -> bytes:
+def _await(store: Store, key: str, timeout_s: float, *, of: int) -> bytes:
     try:
         store.wait([key], timedelta(seconds=timeout_s))
         return store.get(key)
-    except RuntimeError as err:
-        raise RankError(f"no other rank has set {key} within {timeout_s:g} s: {err}") from err
+    # The second is what torch's own stores raise.
+    except (RendezvousTimedOut, RuntimeError) as err:
+        raise FellowLost(
+            f"rank {of} has not set {key} within {timeout_s:g} s: {err}", suspect=of
+        ) from err

@@ -4,23 +4,21 @@ The master never imports torch and no rank is special (ADR 1). Every wait has a 
 What torch calls the extended API (append, queues) is not offered, and torch is told so.
 """
 
-from collections.abc import Callable
+import threading
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
 from torch.distributed.distributed_c10d import Store
 
-from ranks.errors import RendezvousFailed
+from ranks.errors import GivenUp, RendezvousFailed, RendezvousTimedOut
 from ranks.wire import rank_pb2 as pb
 from ranks.wire.messages import STORE_METADATA_KEY
 from ranks.wire.rank_pb2_grpc import RankServiceStub
 
 # Beyond the wait itself, for the way there and back.
 _CALL_MARGIN_S = 5.0
-
-Response = TypeVar("Response", bound=Message)
 
 
 class MasterStore(Store):
@@ -37,6 +35,17 @@ class MasterStore(Store):
         self._stub = RankServiceStub(channel)  # type: ignore[no-untyped-call]
         self._metadata = ((STORE_METADATA_KEY, token),)
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._calls: set[Any] = set()  # futures of gRPC, which are untyped
+
+    def give_up(self) -> None:
+        """End all calls that wait, from any thread, and each later one: with `GivenUp`."""
+        with self._lock:
+            self._is_given_up = True
+            calls = set(self._calls)
+        for call in calls:
+            call.cancel()
 
     # The names of the parameters and the types of values are torch's, which its stubs
     # give as str where the C++ side hands bytes.
@@ -98,14 +107,29 @@ class MasterStore(Store):
         return bytes(self._call(self._stub.StoreGet, request, wait_s=timeout_s).value)
 
     def _call(
-        self, method: Callable[..., Response], request: Message, *, wait_s: float = 0.0
-    ) -> Response:
+        self,
+        method: Any,  # a unary call of the stubs, which are untyped
+        request: Message,
+        *,
+        wait_s: float = 0.0,
+    ) -> Any:  # what that call answers
+        with self._lock:
+            if self._is_given_up:
+                raise GivenUp("this rank was told to leave, while it formed the group")
+            call = method.future(request, timeout=wait_s + _CALL_MARGIN_S, metadata=self._metadata)
+            self._calls.add(call)
         try:
-            return method(request, timeout=wait_s + _CALL_MARGIN_S, metadata=self._metadata)
+            return call.result()
+        except grpc.FutureCancelledError as err:
+            raise GivenUp("this rank was told to leave, while it formed the group") from err
         except grpc.RpcError as err:
-            raise RendezvousFailed(
+            is_late = err.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise (RendezvousTimedOut if is_late else RendezvousFailed)(
                 f"{type(request).__name__}: {err.code().name}: {err.details()}"
             ) from err
+        finally:
+            with self._lock:
+                self._calls.remove(call)
 
 
 def _as_bytes(value: str | bytes) -> bytes:

@@ -1,6 +1,7 @@
 """What computes on a rank: loads its part of the model, forms the group, runs plans."""
 
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import grpc
 import structlog
 import torch
 
+from ranks.abort import Abort
 from ranks.device import choose_device, choose_num_threads, free_bytes
 from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
@@ -44,6 +46,7 @@ class ModelWorker:
         self._model: CausalLM | None = None
         self._collective: str | None = None
         self._group: Group | None = None
+        self._until_freed = ExitStack()
         self._executor: Executor | None = None
 
     def load(self, order: Load, on_progress: OnProgress) -> Loaded:
@@ -94,12 +97,13 @@ class ModelWorker:
             weights=self._model.weights,
         )
 
-    def form(self, order: Form) -> None:
+    def form(self, order: Form, abort: Abort) -> None:
         """Make the KV pool and meet the other ranks.
 
         Raises:
+            FellowLost: The ranks did not meet in time.
+            GivenUp: There was an abort meanwhile.
             OutOfRoom: The pool does not fit.
-            RankError: The ranks did not meet in time.
         """
         model = self._model
         if model is None or self._collective is None:
@@ -111,17 +115,21 @@ class ModelWorker:
         if needed > free:
             raise OutOfRoom(f"the KV pool needs {needed} bytes, this machine has {free} free")
         kv = model.new_kv_store(order.num_blocks, order.block_size)
-        self._group = form_group(
-            self._store(order.collective_timeout_s),
-            Place(
-                epoch=order.epoch,
-                rank=self._settings.rank,
-                world_size=self._settings.world_size,
-            ),
-            collective=self._collective,
-            device=model.device,
-            timeout_s=order.collective_timeout_s,
-        )
+        self._until_freed.callback(kv.free)
+        store = self._store(order.collective_timeout_s)
+        with abort.calling(store.give_up):
+            self._group = form_group(
+                store,
+                Place(
+                    epoch=order.epoch,
+                    rank=self._settings.rank,
+                    world_size=self._settings.world_size,
+                ),
+                collective=self._collective,
+                device=model.device,
+                timeout_s=order.collective_timeout_s,
+                abort=abort,
+            )
         self._executor = Executor(
             model=model,
             kv=kv,
@@ -137,15 +145,27 @@ class ModelWorker:
             raise RankError("a plan came before Form")
         return self._executor.run(plan)
 
+    def num_stages(self) -> int:
+        """Count what the model has computed so far, from any thread."""
+        return 0 if self._model is None else self._model.num_stages()
+
     def leave(self) -> None:
-        """Leave the group, if there is one: its lanes and its KV are gone, the model stays."""
-        self.close()
-        self._group = self._executor = None
+        """Leave the group, if there is one: its lanes are gone, the model stays."""
+        self._executor = None
+        group, self._group = self._group, None
+        if group is not None:
+            group.leave()
+
+    def free(self) -> None:
+        """Free the KV pool, so that there is room for the next one."""
+        self._until_freed.close()
+        if self._model is not None and self._model.device.type == "cuda":
+            # torch would keep the memory for itself, and the next pool not be found to fit.
+            torch.cuda.empty_cache()
 
     def close(self) -> None:
         """Leave the group, if there is one."""
-        if self._group is not None:
-            self._group.leave()
+        self.leave()
 
     def _store(self, timeout_s: float) -> MasterStore:
         return MasterStore(self._channel, token=self._settings.token, timeout_s=timeout_s)

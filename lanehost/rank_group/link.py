@@ -16,7 +16,7 @@ import grpc.aio
 from lanehost.errors import RankGroupLost
 from ranks.errors import BadMessage
 from ranks.wire.codec import decode_rank_message
-from ranks.wire.messages import Fatal, RankMessage
+from ranks.wire.messages import Broken, Fatal, Heartbeat, RankMessage
 
 # More than a rank sends while nobody reads: a hundred reports of progress.
 _MAX_QUEUED = 512
@@ -106,6 +106,10 @@ class RankLink:
                 return f"sent {err}"
             if isinstance(message, Fatal):
                 return f"failed: {message.message}"
+            if isinstance(message, Broken):
+                return f"broke epoch {message.epoch}: {message.reason}"
+            if isinstance(message, Heartbeat):
+                continue
             try:
                 self._deliver(message)
             except asyncio.QueueFull:

@@ -83,6 +83,7 @@ class Llama:
         self._parts = parts
         self._like = like
         self._rotary = Rotary(config, device=like.device, dtype=like.dtype)
+        self._num_layers_run = 0
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
@@ -143,6 +144,7 @@ class Llama:
         x = self._parts.embedding(inputs.token_ids)
         for layer in self._parts.layers:
             x = layer(x, step)
+            self._num_layers_run += 1
         if not inputs.draw_rows.numel():
             no_draws = torch.empty(0, self.config.vocab_size, device=self.device)
             return no_draws if self._is_leader else None
@@ -152,6 +154,10 @@ class Llama:
     def parts_ns(self) -> dict[str, int]:
         """None: torch does not say."""
         return {}
+
+    def num_stages(self) -> int:
+        """Layers that were run so far."""
+        return self._num_layers_run
 
 
 def describe_geometry(config: ModelConfig, shards: Shards) -> str:

@@ -145,6 +145,10 @@ class NativeLlama:
         """Nanoseconds of the parts of the last forward that the engine counts, by name."""
         return self._engine.parts_ns()
 
+    def num_stages(self) -> int:
+        """Stages that the engine has run so far, some of them within a layer."""
+        return self._engine.num_stages()
+
     def _run_halves(self, step: StepRows, x: Floats, collective: Collective) -> None:
         for number, layer in enumerate(self._parts.layers):
             share = self._engine.attention_half(step, number, x)

@@ -73,6 +73,10 @@ class CausalLM(Protocol):
         """Nanoseconds of the parts of the last forward, by name, as far as they are known."""
         ...
 
+    def num_stages(self) -> int:
+        """Count what was computed so far; rises within `forward`, and from any thread."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:

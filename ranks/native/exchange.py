@@ -1,8 +1,8 @@
 """What ranks of one host exchange within a step, through memory that all have mapped.
 
 Laws: a call ends within the time-out, and within a moment once another rank has ended or
-left; what failed once fails at once from then on. Every rank gives the same sums, added
-in the order of ranks. Where the memory comes from is not known here.
+left, or this one was told to give up; what failed once fails at once from then on. Every rank
+gives the same sums, added in the order of ranks. Where the memory comes from is not known here.
 
 The work is done in the library, without Python's lock (`csrc/exchange.h` has the picture).
 """
@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from enum import IntEnum
 
-from ranks.errors import FellowLost
+from ranks.errors import FellowLost, GivenUp
 from ranks.native.library import NativeLibrary
 
 _POINTER = ctypes.c_void_p
@@ -26,6 +26,7 @@ class _Outcome(IntEnum):
     ENDED = 2
     LEFT = 3
     DISAGREES = 4
+    GIVEN_UP = 5
 
 
 def can_exchange(library: NativeLibrary) -> bool:
@@ -72,7 +73,7 @@ class NativeExchange:
         self._world_size = len(watches)
         self._timeout_s = timeout_s
         self._exchange: int | None = None
-        self._memory = self._functions.lanehost_map_memory(descriptor, self._world_size)
+        self._memory: int | None = self._functions.lanehost_map_memory(descriptor, self._world_size)
         if not self._memory:
             raise OSError("the shared memory cannot be mapped")
         self._exchange = self._functions.lanehost_new_exchange(
@@ -85,10 +86,16 @@ class NativeExchange:
         assert self._exchange
 
     def __del__(self) -> None:
-        if self._exchange is not None:
-            self._functions.lanehost_end_exchange(self._exchange)
-        if self._memory:
-            self._functions.lanehost_unmap_memory(self._memory, self._world_size)
+        self.close()
+
+    def close(self) -> None:
+        """Unmap the memory; nothing may be called afterwards, nor in another thread."""
+        exchange, self._exchange = self._exchange, None
+        memory, self._memory = self._memory, None
+        if exchange is not None:
+            self._functions.lanehost_end_exchange(exchange)
+        if memory:
+            self._functions.lanehost_unmap_memory(memory, self._world_size)
 
     def all_reduce(self, address: int, count: int) -> None:
         """Sum float32 values over ranks, in place.
@@ -96,7 +103,7 @@ class NativeExchange:
         Raises:
             FellowLost: Another rank did not do its part.
         """
-        self.check(self._functions.lanehost_all_reduce(self._exchange, address, count))
+        self.check(self._functions.lanehost_all_reduce(self._end(), address, count))
 
     def gather(self, mine: int, num_rows: int, widths: Sequence[int], joined: int | None) -> None:
         """Join rows over ranks, in the order of ranks.
@@ -111,7 +118,7 @@ class NativeExchange:
             FellowLost: Another rank did not do its part.
         """
         by_rank = (_SIZE * self._world_size)(*widths)
-        self.check(self._functions.lanehost_gather(self._exchange, mine, num_rows, by_rank, joined))
+        self.check(self._functions.lanehost_gather(self._end(), mine, num_rows, by_rank, joined))
 
     def broadcast(self, address: int, num_bytes: int, *, root: int) -> None:
         """Overwrite bytes by those of one rank.
@@ -119,17 +126,24 @@ class NativeExchange:
         Raises:
             FellowLost: Another rank did not do its part.
         """
-        self.check(self._functions.lanehost_broadcast(self._exchange, address, num_bytes, root))
+        self.check(self._functions.lanehost_broadcast(self._end(), address, num_bytes, root))
 
     def leave(self) -> None:
         """Tell the others that nothing more comes; who waits for this rank stops waiting."""
-        self._functions.lanehost_leave_exchange(self._exchange)
+        self._functions.lanehost_leave_exchange(self._end())
+
+    def give_up(self) -> None:
+        """End this rank's call that waits, from any thread, and each later one."""
+        self._functions.lanehost_give_up_exchange(self._end())
+
+    def _end(self) -> int:
+        assert self._exchange is not None, "it was closed"
+        return self._exchange
 
     @property
     def address(self) -> int:
         """Where the library's own object lies, for native code that exchanges by itself."""
-        assert self._exchange is not None
-        return self._exchange
+        return self._end()
 
     def check(self, code: int) -> None:
         """Read how an exchange of native code ended.
@@ -140,14 +154,20 @@ class NativeExchange:
         outcome = _Outcome(code)
         if outcome is _Outcome.DONE:
             return
+        if outcome is _Outcome.GIVEN_UP:
+            raise GivenUp("this rank was told to leave, in the middle of a step")
         words = {
             _Outcome.TIMED_OUT: f"has said nothing for {self._timeout_s:g} s",
             _Outcome.ENDED: "has ended",
             _Outcome.LEFT: "has left",
             _Outcome.DISAGREES: "does other work than this one",
         }
-        culprit = self._functions.lanehost_culprit(self._exchange)
-        raise FellowLost(f"rank {culprit} {words[outcome]}, in the middle of a step")
+        culprit = self._functions.lanehost_culprit(self._end())
+        # Who left was told to, or has failed and will say so itself.
+        suspect = None if outcome is _Outcome.LEFT else culprit
+        raise FellowLost(
+            f"rank {culprit} {words[outcome]}, in the middle of a step", suspect=suspect
+        )
 
 
 def _typed(library: NativeLibrary) -> ctypes.CDLL:
@@ -159,6 +179,7 @@ def _typed(library: NativeLibrary) -> ctypes.CDLL:
         "new_exchange": ([_POINTER, integer, integer, _POINTER, ctypes.c_double], _POINTER),
         "end_exchange": ([_POINTER], None),
         "leave_exchange": ([_POINTER], None),
+        "give_up_exchange": ([_POINTER], None),
         "all_reduce": ([_POINTER, _POINTER, _SIZE], integer),
         "gather": ([_POINTER, _POINTER, _SIZE, _POINTER, _POINTER], integer),
         "broadcast": ([_POINTER, _POINTER, _SIZE, integer], integer),

@@ -114,6 +114,7 @@ class NativeLibrary:
         self.instruction_set = instruction_set
         self.functions.lanehost_sources.restype = ctypes.c_char_p
         self.functions.lanehost_new_model.restype = _POINTER
+        self.functions.lanehost_num_stages.restype = ctypes.c_uint64
 
     def sources(self) -> str:
         """Digest of the sources that it was made of."""
@@ -224,6 +225,10 @@ class NativeEngine:
         found = np.zeros(len(PART_NAMES), dtype=np.int64)
         self._functions.lanehost_parts(self._model, address(found))
         return dict(zip(PART_NAMES, found.tolist(), strict=True))
+
+    def num_stages(self) -> int:
+        """Stages that were run so far; from any thread, also while one runs."""
+        return int(self._functions.lanehost_num_stages(self._model))
 
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""

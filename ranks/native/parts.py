@@ -110,3 +110,7 @@ class Engine(Protocol):
     def parts_ns(self) -> dict[str, int]:
         """Nanoseconds of each part of the last step, where they are known."""
         ...
+
+    def num_stages(self) -> int:
+        """Stages that were run so far; from any thread, also while one runs."""
+        ...

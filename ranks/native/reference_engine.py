@@ -26,6 +26,7 @@ class ReferenceEngine:
         self._shape = shape
         self._layers = layers
         self._matrices: dict[int, ReferenceMatrix] = {}
+        self._num_products = 0
 
     def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
         """Run all layers on x [rows, hidden], in place, on a rank that holds all shards."""
@@ -81,8 +82,13 @@ class ReferenceEngine:
         """None: what numpy takes is of no interest."""
         return {}
 
+    def num_stages(self) -> int:
+        """Products that were taken so far."""
+        return self._num_products
+
     def _product(self, matrix: PackedMatrix, x: QuantizedRows) -> Floats:
         """Multiply; what was taken apart is kept, at eight bits a weight."""
+        self._num_products += 1
         if id(matrix) not in self._matrices:
             self._matrices[id(matrix)] = ReferenceMatrix(matrix)
         return self._matrices[id(matrix)].product(x)

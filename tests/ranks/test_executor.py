@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ranks.errors import FellowLost, GivenUp, StepBroken
 from ranks.executor import CountedCollective, Executor, survivable_errors
 from ranks.lane_table import Limits
 from ranks.plan import Draw, LaneFault, RefusalKind, StepRefused, StepResult, result_digest
@@ -243,8 +244,16 @@ def test_among_several_ranks_a_step_is_refused_until_its_first_collective_has_be
     assert executor.run(failed).kind is RefusalKind.FAILED
     writer.take_back(failed)
     watched.raise_behind = MemoryError()
-    with pytest.raises(MemoryError):
+    with pytest.raises(StepBroken, match="MemoryError while it was computed"):
         executor.run(writer.plan(prompts={5: [1, 2]}))
+
+
+@pytest.mark.parametrize("error", [FellowLost("rank 0 has ended", suspect=0), GivenUp("leave")])
+def test_what_ends_an_epoch_passes_through(make, error):
+    executor, watched, writer = make()
+    watched.raise_behind = error
+    with pytest.raises(type(error)):
+        executor.run(writer.plan(prompts=PROMPTS))
 
 
 def test_a_step_behind_one_that_failed_is_skipped_and_runs_nothing(make):

@@ -1,21 +1,27 @@
 """The rank's end of the stream: order kept, the end told, last words heard."""
 
+import threading
+import time
+
 import grpc
 import pytest
 
 from ranks.errors import MasterLost
 from ranks.link import MasterLink, open_channel
-from ranks.wire.messages import Fatal, Ready, Shutdown
+from ranks.wire.codec import decode_rank_message
+from ranks.wire.messages import Fatal, Heartbeat, Leave, Ready, Shutdown
 from tests.support.scripted_master import scripted_master
 
 
 @pytest.fixture
 def linked():
+    told = []
     with (
         scripted_master() as master,
         open_channel(master.address) as channel,
-        MasterLink(channel) as link,
+        MasterLink(channel, on_leave=told.append) as link,
     ):
+        link.told = told
         yield master, link
 
 
@@ -64,7 +70,7 @@ class BrokenChannel:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
     with (
-        MasterLink(BrokenChannel()) as link,
+        MasterLink(BrokenChannel(), on_leave=print) as link,
         pytest.raises(MasterLost, match="the thread that reads the stream failed"),
     ):
         link.receive()
@@ -72,7 +78,48 @@ def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
 
 def test_last_words_are_heard_before_the_link_closes():
     with scripted_master() as master, open_channel(master.address) as channel:
-        with MasterLink(channel) as link:
+        with MasterLink(channel, on_leave=print) as link:
             link.send(Fatal(message="last words"))
         assert master.hear() == Fatal(message="last words")
         assert master.hear() is None
+
+
+def test_leave_is_told_at_once_and_takes_its_turn(linked):
+    master, link = linked
+    for message in (Shutdown(reason="first"), Leave(epoch=7)):
+        master.say(message)
+    while not link.told:
+        time.sleep(0.01)
+    assert link.told == [7]
+    assert [link.receive(), link.receive()] == [Shutdown(reason="first"), Leave(epoch=7)]
+
+
+def test_a_wait_that_has_a_bound_ends_without_a_message(linked):
+    _, link = linked
+    assert link.receive(timeout_s=0.01) is None
+
+
+class NobodyReads(BrokenChannel):
+    """A channel whose stream takes nothing until it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+
+    def stream_stream(self, _path):
+        def connect(requests):
+            self.go.wait(10)
+            self.heard = list(requests)
+            return iter(())
+
+        return connect
+
+
+def test_a_beat_is_dropped_rather_than_queued_behind_what_waits():
+    channel, beat = NobodyReads(), Heartbeat(step_id=1, num_stages=2)
+    with MasterLink(channel, on_leave=print) as link:
+        for _ in range(1000):
+            link.offer(beat)
+        link.send(Ready(epoch=1))
+        link.offer(beat)
+        threading.Timer(0.1, channel.go.set).start()
+    assert [decode_rank_message(one) for one in channel.heard] == [beat, Ready(epoch=1)]

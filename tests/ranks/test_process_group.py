@@ -10,7 +10,8 @@ import torch.distributed as dist
 from structlog.testing import capture_logs
 from torch.distributed.distributed_c10d import PrefixStore
 
-from ranks.errors import RankError
+from ranks.abort import Abort
+from ranks.errors import FellowLost, GivenUp, RankError
 from ranks.process_group import (
     LoneGroup,
     _make_gloo,
@@ -26,13 +27,14 @@ from tests.support.shared_ranks import has_library
 CPU = torch.device("cpu")
 
 
-def join(store, rank, *, epoch=1, timeout_s=5.0, collective="gloo"):
+def join(store, rank, *, epoch=1, timeout_s=5.0, collective="gloo", abort=None):
     return form_group(
         store,
         Place(epoch=epoch, rank=rank, world_size=2),
         collective=collective,
         device=CPU,
         timeout_s=timeout_s,
+        abort=abort or Abort(),
     )
 
 
@@ -120,8 +122,9 @@ def test_a_rank_that_never_joins_a_collective_ends_it_in_time():
 
     def act(group, rank):
         if rank == 0:
-            with pytest.raises(RuntimeError):
+            with pytest.raises(FellowLost, match="rank 1 did not do its part") as error:
                 group.all_reduce(torch.zeros(1))
+            assert error.value.suspect == 1
         met.wait()
 
     on_two_ranks(act, timeout_s=0.3)
@@ -146,7 +149,12 @@ def test_one_rank_needs_no_group_and_no_store():
     offer_collective(None, CPU, rank=0, world_size=1)
     assert choose_collective(None, CPU, world_size=1) == "none"
     group = form_group(
-        None, Place(epoch=1, rank=0, world_size=1), collective="none", device=CPU, timeout_s=1
+        None,
+        Place(epoch=1, rank=0, world_size=1),
+        collective="none",
+        device=CPU,
+        timeout_s=1,
+        abort=Abort(),
     )
     assert isinstance(group, LoneGroup)
     group.leave()
@@ -187,3 +195,27 @@ def test_the_collective_tells_the_bytes_that_it_takes():
     assert collective_bytes("nccl", 2) > 0
     if has_library():
         assert collective_bytes("shm", 2) > 1 << 20
+
+
+def test_an_abort_wakes_who_waits_for_a_fellow_over_gloo_long_before_the_time_out():
+    aborts, met = [Abort(), Abort()], threading.Barrier(2, timeout=10)
+    store = dist.HashStore()
+
+    def live(rank):
+        group = join(store, rank, timeout_s=100, abort=aborts[rank])
+        if rank == 0:
+            threading.Timer(0.2, aborts[0].set).start()
+            with pytest.raises(GivenUp, match="in the middle of a step"):
+                group.all_reduce(torch.zeros(1))
+        met.wait()
+        group.leave()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(live, (0, 1)))
+
+
+def test_an_abort_wakes_who_forms_over_gloo_long_before_the_time_out():
+    abort = Abort()
+    threading.Timer(0.2, abort.set).start()
+    with pytest.raises(GivenUp, match="while it met the others"):
+        join(dist.HashStore(), 0, timeout_s=20, abort=abort)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from threading import Timer
@@ -13,7 +14,8 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranks.errors import FellowLost, RankError
+from ranks.abort import Abort
+from ranks.errors import FellowLost, GivenUp, RankError
 from ranks.shards import Place
 from ranks.shared_group import form_shared_group, make_offer, memory_bytes, why_not_shared
 from tests.support.processes import num_open_files
@@ -140,23 +142,35 @@ def test_nothing_stays_open_behind_a_group():
 
 def test_a_rank_that_never_comes_ends_the_meeting_in_time():
     with pytest.raises(RankError, match=r"epoch1/pids/1 within 0\.2 s"):
-        form_shared_group(dist.HashStore(), Place(epoch=1, rank=0, world_size=2), timeout_s=0.2)
+        form_shared_group(
+            dist.HashStore(), Place(epoch=1, rank=0, world_size=2), timeout_s=0.2, abort=Abort()
+        )
 
 
 def test_epochs_do_not_see_each_other():
     store = dist.HashStore()
     with pytest.raises(RankError, match="epoch1/pids/1"):
-        form_shared_group(store, Place(epoch=1, rank=0, world_size=2), timeout_s=0.1)
+        form_shared_group(store, Place(epoch=1, rank=0, world_size=2), timeout_s=0.1, abort=Abort())
     with pytest.raises(RankError, match="epoch2/memory"):
-        form_shared_group(store, Place(epoch=2, rank=1, world_size=2), timeout_s=0.1)
+        form_shared_group(store, Place(epoch=2, rank=1, world_size=2), timeout_s=0.1, abort=Abort())
 
 
 def test_a_leader_whose_memory_is_gone_is_an_error_by_name():
     store = dist.HashStore()
     with pytest.raises(RankError):
-        form_shared_group(store, Place(epoch=1, rank=0, world_size=2), timeout_s=0.1)
-    with pytest.raises(RankError, match="rank 1 cannot share memory: /proc/"):
-        form_shared_group(store, Place(epoch=1, rank=1, world_size=2), timeout_s=0.1)
+        form_shared_group(store, Place(epoch=1, rank=0, world_size=2), timeout_s=0.1, abort=Abort())
+    with pytest.raises(RankError, match="rank 1 cannot share memory with rank 0: /proc/"):
+        form_shared_group(store, Place(epoch=1, rank=1, world_size=2), timeout_s=0.1, abort=Abort())
+
+
+def test_who_forms_with_a_rank_that_has_ended_knows_it_by_name(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    store = dist.HashStore()
+    store.set("epoch1/pids/1", str(ended.pid))
+    with pytest.raises(FellowLost, match="rank 1 has ended") as error:
+        form_shared_group(store, Place(epoch=1, rank=0, world_size=2), timeout_s=5, abort=Abort())
+    assert error.value.suspect == 1
 
 
 def offers(*said):
@@ -273,3 +287,14 @@ def test_nothing_has_a_name_while_a_group_lives_nor_when_it_was_killed(tmp_path)
             assert "lanehost-collectives" in Path(f"/proc/{pid}/maps").read_text()
         assert set(Path("/dev/shm").iterdir()) - before == set()
     assert set(Path("/dev/shm").iterdir()) - before == set()
+
+
+@pytest.mark.ranks
+def test_an_abort_wakes_who_waits_for_a_stopped_process_and_ends_all_that_follows(tmp_path):
+    abort = Abort()
+    with beside_a_process(tmp_path, timeout_s=100, abort=abort) as (group, fellow):
+        os.kill(fellow.pid, signal.SIGSTOP)
+        Timer(0.3, abort.set).start()
+        for _ in range(2):
+            with pytest.raises(GivenUp, match="told to leave"):
+                group.all_reduce(torch.ones(3))

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.distributed.distributed_c10d import PrefixStore
 
-from ranks.errors import RendezvousFailed
+from ranks.abort import Abort
+from ranks.errors import GivenUp, RendezvousFailed
 from ranks.link import open_channel
 from ranks.process_group import form_group
 from ranks.shards import Place
@@ -121,6 +122,7 @@ def test_two_ranks_form_a_group_through_the_master(make_store):
             collective="gloo",
             device=torch.device("cpu"),
             timeout_s=5,
+            abort=Abort(),
         )
         total = group.all_reduce(torch.tensor([rank + 1]))
         group.leave()
@@ -128,3 +130,11 @@ def test_two_ranks_form_a_group_through_the_master(make_store):
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(live, (0, 1))) == [3, 3]
+
+
+def test_who_waits_is_woken_when_the_store_is_given_up_and_so_is_who_comes_later(make_store):
+    store = make_store(timeout_s=100)
+    threading.Timer(0.2, store.give_up).start()
+    for _ in range(2):
+        with pytest.raises(GivenUp, match="told to leave"):
+            store.get("never")

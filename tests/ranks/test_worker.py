@@ -7,6 +7,7 @@ import pytest
 from gguf.constants import GGMLQuantizationType
 from structlog.testing import capture_logs
 
+from ranks.abort import Abort
 from ranks.errors import BadCheckpoint, BadDevice, OutOfRoom, RankError
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.settings import RankSettings
@@ -83,7 +84,7 @@ def test_a_quantized_gguf_is_computed_natively_and_the_facts_say_so(worker, orde
     (event,) = [log for log in logs if log["event"] == "model_loaded"]
     assert event["products"].startswith("native-")
     assert event["row_exact"]
-    worker.form(FORM)
+    worker.form(FORM, Abort())
     result = worker.run(PlanWriter(block_size=16).plan(prompts={1: [1, 2, 3]}))
     assert isinstance(result, StepResult)
 
@@ -111,7 +112,7 @@ def test_floats_that_are_rounded_at_load_are_another_model_and_the_facts_say_so(
 
 def test_a_formed_worker_runs_plans(worker, order):
     worker.load(order, progress_into([]))
-    worker.form(FORM)
+    worker.form(FORM, Abort())
     writer = PlanWriter(block_size=16)
     result = worker.run(writer.plan(prompts={1: [1, 2, 3]}))
     assert isinstance(result, StepResult)
@@ -124,7 +125,7 @@ def test_a_formed_worker_runs_plans(worker, order):
 def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(worker, order):
     worker.load(order, progress_into([]))
     with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, this machine has \d+ free"):
-        worker.form(replace(FORM, num_blocks=2**31))
+        worker.form(replace(FORM, num_blocks=2**31), Abort())
 
 
 @pytest.mark.parametrize(
@@ -144,6 +145,6 @@ def test_what_cannot_be_loaded_is_refused(worker, order, changes, error):
 
 def test_no_order_comes_before_its_time(worker):
     with pytest.raises(RankError, match="Form came before Load"):
-        worker.form(FORM)
+        worker.form(FORM, Abort())
     with pytest.raises(RankError, match="a plan came before Form"):
         worker.run(StepPlan(step_id=1, epoch=1, digest=bytes(16)))

@@ -7,11 +7,14 @@ which the rule holds raises a RuntimeError in its forward pass, before any colle
     fail-prompts-above=N     it has more than N chunks of more than one token: a pass of prompts
     fail-drafts              a lane of it has a draft
     late-token=ID            as fail-token, but behind the forward pass: collectives have begun
+    hang-token=ID            the forward pass never begins, and nothing is raised
+    slow-token=ID            it is done a hundred times over
 
 Several rules are joined by commas; `RULE@1` holds on rank 1 alone.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,14 @@ from ranks.guard import stand_guard
 from ranks.plan import StepPlan
 from ranks.wire.messages import TOKEN_VARIABLE
 
-KINDS = ("fail-token", "fail-prompts-above", "fail-drafts", "late-token")
+KINDS = (
+    "fail-token",
+    "fail-prompts-above",
+    "fail-drafts",
+    "late-token",
+    "hang-token",
+    "slow-token",
+)
 
 
 def failing_rank_command(rule: str) -> tuple[str, ...]:
@@ -46,13 +56,12 @@ class Rules:
             "fail-token": lambda value: value in fed,
             "fail-prompts-above": lambda value: num_prompts > value,
             "fail-drafts": lambda _: bool(plan.drafts),
-            "late-token": lambda _: False,
         }
-        return any(held[kind](value) for kind, value in self._rules)
+        return any(held[kind](value) for kind, value in self._rules if kind in held)
 
-    def fails_behind(self, fed: list[int]) -> bool:
-        """Say whether it fails once its forward pass is done."""
-        return any(kind == "late-token" and value in fed for kind, value in self._rules)
+    def feeds(self, named: str, fed: list[int]) -> bool:
+        """Say whether it feeds the token of a rule: `late-token` fails behind the forward pass."""
+        return any(kind == named and value in fed for kind, value in self._rules)
 
 
 class FailingModel:
@@ -71,8 +80,13 @@ class FailingModel:
         fed = inputs.token_ids[: inputs.num_rows].tolist()
         if self._rules.fails_before(self.plan, fed):
             raise RuntimeError("failed on purpose")
+        if self._rules.feeds("hang-token", fed):
+            signal.pause()
+        if self._rules.feeds("slow-token", fed):
+            for _ in range(99):
+                self._model.forward(inputs, kv, collective)
         logits = self._model.forward(inputs, kv, collective)
-        if self._rules.fails_behind(fed):
+        if self._rules.feeds("late-token", fed):
             raise RuntimeError("failed on purpose")
         return logits
 

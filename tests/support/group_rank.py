@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.distributed import FileStore
 
+from ranks.abort import Abort
 from ranks.process_group import form_group
 from ranks.shards import Place
 from ranks.step_inputs import build_inputs
@@ -28,6 +29,7 @@ def main(checkpoint: str, rank: int, folder: str, collective: str, dtype: str) -
         collective=collective,
         device=CPU,
         timeout_s=30,
+        abort=Abort(),
     )
     model = load_models(Path(checkpoint), 2, getattr(torch, dtype))[rank]
     kv = model.new_kv_store(16, 16)

@@ -29,6 +29,9 @@ class WatchedModel:
     def kv_bytes_per_block(self, block_size: int) -> int:
         return self._model.kv_bytes_per_block(block_size)
 
+    def num_stages(self) -> int:
+        return self._model.num_stages()
+
     def new_kv_store(self, num_blocks: int, block_size: int) -> KvStore:
         return self._model.new_kv_store(num_blocks, block_size)
 

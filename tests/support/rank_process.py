@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from ranks.__main__ import build_version, log_to_stderr, parse_settings
+from ranks.abort import Abort
 from ranks.errors import StepMismatch, StepSkipped
 from ranks.guard import stand_guard
 from ranks.lane_table import LaneTable, Limits
@@ -64,7 +65,7 @@ class ArithmeticWorker:
             weights="stored",
         )
 
-    def form(self, order: Form) -> None:
+    def form(self, order: Form, abort: Abort) -> None:
         self._misbehave_in("form")
         self.lanes = LaneTable(
             Limits(
@@ -107,6 +108,16 @@ class ArithmeticWorker:
             failures={},
             digest=result_digest(plan.digest, fed, drawn),
         )
+
+    def num_stages(self) -> int:
+        return 0
+
+    def leave(self) -> None:
+        self.lanes = None
+        self.sums = {}
+
+    def free(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -9,16 +9,20 @@ from typing import Any
 import grpc
 
 from ranks.wire.codec import decode_rank_message, encode_master_message
-from ranks.wire.messages import SERVICE_NAME, MasterMessage, RankMessage
+from ranks.wire.messages import SERVICE_NAME, Heartbeat, MasterMessage, RankMessage
 
 
 class ScriptedMaster:
-    """Says what the test says; hears what the rank said, None at the end of its half."""
+    """Says what the test says; hears what the rank said, None at the end of its half.
+
+    Heartbeats are kept apart.
+    """
 
     def __init__(self) -> None:
         self.address = ""
         self._out: queue.Queue[bytes | None] = queue.Queue()
         self._heard: queue.Queue[RankMessage | None] = queue.Queue()
+        self.beats: queue.Queue[Heartbeat] = queue.Queue()
 
     def say(self, message: MasterMessage) -> None:
         self._out.put(encode_master_message(message))
@@ -43,7 +47,11 @@ class ScriptedMaster:
     def _hear_all(self, requests: Iterator[bytes]) -> None:
         try:
             for payload in requests:
-                self._heard.put(decode_rank_message(payload))
+                message = decode_rank_message(payload)
+                if isinstance(message, Heartbeat):
+                    self.beats.put(message)
+                else:
+                    self._heard.put(message)
         finally:
             self._heard.put(None)
             self._out.put(None)

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore
 
+from ranks.abort import Abort
 from ranks.native.library import NoLibrary, open_library
 from ranks.shards import Place
 from ranks.shared_group import SharedGroup, form_shared_group
@@ -37,7 +38,7 @@ def on_shared_ranks(act, *, world_size=2, timeout_s=10.0):
 
     def live(rank):
         place = Place(epoch=1, rank=rank, world_size=world_size)
-        group = form_shared_group(store, place, timeout_s=timeout_s)
+        group = form_shared_group(store, place, timeout_s=timeout_s, abort=Abort())
         try:
             return act(group, rank)
         finally:
@@ -49,7 +50,7 @@ def on_shared_ranks(act, *, world_size=2, timeout_s=10.0):
 
 @contextmanager
 def beside_a_process(
-    folder: Path, *, timeout_s: float
+    folder: Path, *, timeout_s: float, abort: Abort | None = None
 ) -> Iterator[tuple[SharedGroup, subprocess.Popen[str]]]:
     """Rank 0 of a group whose rank 1 is a process that takes lines."""
     store_file = folder / "store"
@@ -61,7 +62,7 @@ def beside_a_process(
         text=True,
     )
     try:
-        group = join(0, str(store_file), timeout_s)
+        group = join(0, str(store_file), timeout_s, abort)
         assert fellow.stdout is not None
         assert fellow.stdout.readline() == "joined\n"
         yield group, fellow
@@ -71,13 +72,18 @@ def beside_a_process(
         fellow.communicate()
 
 
-def join(rank: int, store_file: str, timeout_s: float) -> SharedGroup:
+def join(rank: int, store_file: str, timeout_s: float, abort: Abort | None = None) -> SharedGroup:
     """Join a group of two, with time for the other to start."""
     store = FileStore(store_file, 2)
     store.set_timeout(dist.default_pg_timeout)
     store.set(f"up/{rank}", "")
     store.wait([f"up/{1 - rank}"])
-    return form_shared_group(store, Place(epoch=1, rank=rank, world_size=2), timeout_s=timeout_s)
+    return form_shared_group(
+        store,
+        Place(epoch=1, rank=rank, world_size=2),
+        timeout_s=timeout_s,
+        abort=abort or Abort(),
+    )
 
 
 def ask(fellow: subprocess.Popen[str]) -> None:

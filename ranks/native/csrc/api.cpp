@@ -105,6 +105,7 @@ EXPORTED double lanehost_read_ns(const uint64_t* words, int64_t count, uint64_t*
 EXPORTED double lanehost_hot_ops(const char* set, const Matrix* weight, double for_s) {
     return lanehost::hot_ops(*find(set), *weight, for_s);
 }
+EXPORTED uint64_t lanehost_num_stages(const Model* model) { return model->num_stages(); }
 
 // Single kernels, for the tests.
 EXPORTED void lanehost_quantize(const char* set, const float* x, int rows, const Activations* to) {

@@ -149,6 +149,12 @@ void Exchange::leave() {
     wake_all(line(rank_).said);
 }
 
+void Exchange::give_up() {
+    is_given_up_.store(true, std::memory_order_seq_cst);
+    // One that falls asleep right now looks after a slice.
+    for (int rank = 0; rank < world_size_; rank++) wake_all(line(rank).said);
+}
+
 Exchange::Line& Exchange::line(int rank) const {
     return reinterpret_cast<Line*>(memory_ + kHeadBytes)[rank];
 }
@@ -165,6 +171,7 @@ bool Exchange::has_said(int rank, uint32_t round) const {
 
 bool Exchange::begin(const Work& work) {
     if (outcome_ != kDone) return false;
+    if (is_given_up_.load(std::memory_order_relaxed)) return fail(kGivenUp, rank_);
     for (int rank = 0; rank < world_size_; rank++)
         if (!await(rank, round_)) return false;
     round_++;
@@ -203,6 +210,7 @@ bool Exchange::await(int rank, uint32_t round) {
         const bool is_gone = has_ended(rank);
         const bool is_out = theirs.has_left.load(std::memory_order_seq_cst) != 0;
         if (has_said(rank, round)) return true;
+        if (is_given_up_.load(std::memory_order_seq_cst)) return fail(kGivenUp, rank_);
         if (is_out) return fail(kLeft, rank);
         if (is_gone) return fail(kEnded, rank);
         left_s -= std::min(kSlice_s, now_s() - since);
@@ -261,6 +269,7 @@ EXPORTED Exchange* lanehost_new_exchange(uint8_t* memory, int rank, int world_si
 }
 EXPORTED void lanehost_end_exchange(Exchange* exchange) { delete exchange; }
 EXPORTED void lanehost_leave_exchange(Exchange* exchange) { exchange->leave(); }
+EXPORTED void lanehost_give_up_exchange(Exchange* exchange) { exchange->give_up(); }
 EXPORTED int lanehost_all_reduce(Exchange* exchange, float* values, int64_t count) {
     return exchange->all_reduce(values, count);
 }

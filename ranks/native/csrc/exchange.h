@@ -20,7 +20,14 @@
 namespace lanehost {
 
 // How a call ended; `ranks/native/exchange.py` has the words.
-enum Outcome : int { kDone = 0, kTimedOut = 1, kEnded = 2, kLeft = 3, kDisagrees = 4 };
+enum Outcome : int {
+    kDone = 0,
+    kTimedOut = 1,
+    kEnded = 2,
+    kLeft = 3,
+    kDisagrees = 4,
+    kGivenUp = 5
+};
 
 class Exchange {
    public:
@@ -39,6 +46,9 @@ class Exchange {
     Outcome broadcast(uint8_t* bytes, int64_t count, int root);
     // Tell the others that nothing more comes.
     void leave();
+    // From any thread of this process: a call that waits ends soon, and so does every later
+    // one, with kGivenUp. No other rank is told.
+    void give_up();
     // Of whom the last outcome speaks.
     int culprit() const { return culprit_; }
 
@@ -76,6 +86,7 @@ class Exchange {
     uint32_t round_;  // the one that runs
     Outcome outcome_ = kDone;
     int culprit_ = -1;
+    std::atomic<bool> is_given_up_{false};
 };
 
 }  // namespace lanehost

@@ -92,6 +92,8 @@ class Model {
     void head(const float* x, const float* norm, const Matrix& weight, int rows, float* y);
     // Nanoseconds of each part of the last step, up to now.
     const Watch& watch() const { return watch_; }
+    // Rises while a call computes, and stands still when it hangs; from any thread.
+    uint64_t num_stages() const { return team_.num_stages(); }
 
    private:
     struct Buffer {

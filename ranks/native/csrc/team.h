@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,6 +31,8 @@ class Team {
     Team& operator=(const Team&) = delete;
 
     int size() const { return size_; }
+    // Stages that have ended, of all runs so far; from any thread.
+    uint64_t num_stages() const { return num_stages_.load(std::memory_order_relaxed); }
     // Run `work` on the members that come; returns when all stages are done and all have left.
     void run(Work work, void* context, int num_stages);
 
@@ -43,6 +46,9 @@ class Team {
             if (stage.done.fetch_add(1) + 1 == count) wake();
         }
         wait([&] { return stage.done.load() == count; });
+        // One writer, so no addition that locks the bus.
+        if (turn.member == 0)
+            num_stages_.store(num_stages() + 1, std::memory_order_relaxed);
     }
 
    private:
@@ -79,6 +85,7 @@ class Team {
     std::atomic<int> open_{0};               // the round that may be entered; 0: none
     alignas(64) std::atomic<int> inside_{0};
     std::atomic<int> num_sleepers_{0};
+    alignas(64) std::atomic<uint64_t> num_stages_{0};
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::thread> threads_;

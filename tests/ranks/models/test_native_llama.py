@@ -203,3 +203,16 @@ def test_keys_and_values_take_two_bytes_each(model):
     limits = StepLimits(max_step_tokens=64, num_lanes=4)
     assert model.step_bytes(limits) > 64 * 96 * 4 * 6
     assert model.step_bytes_per_block(16, limits) > 0
+
+
+def test_stages_are_counted_as_they_are_run_on_one_rank_and_on_two(model, checkpoints, kind):
+    for world in (world_of(model), load_world(checkpoints[kind][0], 2, dtype=torch.int8)):
+        for one in world.models:
+            assert one.num_stages() >= 0
+        before = [one.num_stages() for one in world.models]
+        run_alone(world, [1, 2, 3])
+        once = [one.num_stages() - was for one, was in zip(world.models, before, strict=True)]
+        assert all(rise > 2 * model.config.num_layers for rise in once)
+        run_alone(world, [1, 2, 3])
+        twice = [one.num_stages() - was for one, was in zip(world.models, before, strict=True)]
+        assert twice == [2 * rise for rise in once]

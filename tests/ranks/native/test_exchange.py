@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ranks.errors import FellowLost
+from ranks.errors import FellowLost, GivenUp
 from ranks.native.exchange import NativeExchange, can_exchange, exchange_bytes
 from ranks.native.library import open_library
 from ranks.shared_memory import make_memory
@@ -147,3 +147,27 @@ def test_a_rank_that_does_other_work_is_named(memory, other):
 def test_memory_that_cannot_be_mapped_is_an_error():
     with pytest.raises(OSError, match="cannot be mapped"):
         NativeExchange(open_library(), -1, rank=0, watches=NO_WATCH, timeout_s=1)
+
+
+def test_what_was_given_up_wakes_who_waits_and_fails_from_then_on(memory):
+    waiting, _ = pair(memory, timeout_s=100)
+    threading.Timer(0.2, waiting.give_up).start()
+    for _ in range(2):
+        with pytest.raises(GivenUp):
+            add(waiting, np.ones(3, dtype=np.float32))
+
+
+def test_giving_up_tells_the_other_nothing(memory):
+    gone, other = pair(memory, timeout_s=0.3)
+    gone.give_up()
+    with pytest.raises(FellowLost, match="rank 0 has said nothing") as error:
+        add(other, np.ones(3, dtype=np.float32))
+    assert error.value.suspect == 0
+
+
+def test_who_has_left_is_not_suspected(memory):
+    gone, other = pair(memory)
+    gone.leave()
+    with pytest.raises(FellowLost, match="rank 0 has left") as error:
+        add(other, np.ones(3, dtype=np.float32))
+    assert error.value.suspect is None

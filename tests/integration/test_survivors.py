@@ -1,0 +1,183 @@
+"""Real ranks that lose a fellow: they leave, form the next epoch, and draw the same tokens."""
+
+import os
+import queue
+import signal
+from pathlib import Path
+
+import pytest
+
+from ranks.plan import StepResult
+from ranks.wire.messages import Broken, Form, Leave, Left, Load, Loaded, Ready
+from tests.support.epoch_master import epoch_master
+from tests.support.failing_rank import failing_rank_command
+from tests.support.plan_writer import PlanWriter
+from tests.support.shared_ranks import has_library
+from tests.support.tiny_checkpoints import write_hf_checkpoint
+
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
+PROMPT = [11, 250, 7, 99, 42, 3, 180]
+NO_MEMORY = b'{"host": null, "reason": "for a test"}'
+BOTH = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def order(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_hf_checkpoint(folder, "llama")
+    return Load(
+        model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16,
+        max_step_tokens=32, num_lanes=2,
+    )  # fmt: skip
+
+
+def form(epoch):
+    # Longer than anybody here waits: whoever is woken was not woken by it.
+    return Form(
+        epoch=epoch, num_blocks=8, block_size=16, num_lanes=2, max_step_tokens=32,
+        collective_timeout_s=200,
+    )  # fmt: skip
+
+
+def load(master, order, *ranks):
+    master.say(order, *ranks)
+    return [master.hear(rank).collective for rank in ranks]
+
+
+def enter(master, epoch, *ranks):
+    master.say(form(epoch), *ranks)
+    assert [master.hear(rank) for rank in ranks] == [Ready(epoch=epoch)] * len(ranks)
+
+
+def tokens_of(master, epoch):
+    """A prompt and two tokens more; gives who wrote the plans, to go on with."""
+    writer, drawn = PlanWriter(block_size=16, epoch=epoch), []
+    for plan in (writer.plan(prompts={0: PROMPT}), writer.plan(decodes=(0,))):
+        master.say(plan, *BOTH)
+        results = [master.hear(rank) for rank in BOTH]
+        assert all(isinstance(one, StepResult) for one in results)
+        assert results[0].digest == results[1].digest
+        drawn.append(results[0].drawn[0])
+    return writer, drawn
+
+
+def leave(master, epoch, *ranks):
+    master.say(Leave(epoch=epoch), *ranks)
+    assert [master.hear(rank) for rank in ranks] == [Left(epoch=epoch)] * len(ranks)
+
+
+def replace_rank_1(master, order):
+    master.processes[1].kill()
+    master.processes[1].wait()
+    master.start(1)
+    load(master, order, 1)
+
+
+@pytest.mark.parametrize("collective", ["shm", "gloo"])
+def test_a_survivor_goes_on_with_a_fresh_fellow_and_draws_the_same(order, collective):
+    if collective == "shm" and not has_library():
+        pytest.skip("there is no native library on this machine")
+    with epoch_master(2) as master:
+        if collective == "gloo":
+            master.forced_offers["offers/1"] = NO_MEMORY
+        for rank in BOTH:
+            master.start(rank)
+        assert load(master, order, *BOTH) == [collective] * 2
+        enter(master, 1, *BOTH)
+        writer, tokens = tokens_of(master, 1)
+
+        # Stopped in a step: the survivor waits, and Leave wakes it.
+        os.kill(master.processes[1].pid, signal.SIGSTOP)
+        master.say(writer.plan(decodes=(0,)), *BOTH)
+        beat = master.await_step(0, writer.next_step_id - 1)
+        assert master.await_step(0, beat.step_id).step_id, "the heart stopped in a collective"
+        leave(master, 1, 0)
+        replace_rank_1(master, order)
+        enter(master, 2, *BOTH)
+        writer, again = tokens_of(master, 2)
+        assert again == tokens
+
+        # Killed in a step: the survivor says whose fault it is.
+        os.kill(master.processes[1].pid, signal.SIGSTOP)
+        master.say(writer.plan(decodes=(0,)), *BOTH)
+        master.await_step(0, writer.next_step_id - 1)
+        os.kill(master.processes[1].pid, signal.SIGKILL)
+        broken = master.hear(0)
+        assert isinstance(broken, Broken)
+        assert (broken.epoch, broken.suspect) == (2, 1)
+        leave(master, 2, 0)
+        replace_rank_1(master, order)
+
+        # Stopped while the group is formed.
+        os.kill(master.processes[1].pid, signal.SIGSTOP)
+        master.say(form(3), *BOTH)
+        leave(master, 3, 0)
+        replace_rank_1(master, order)
+        enter(master, 4, *BOTH)
+        assert tokens_of(master, 4)[1] == tokens
+
+
+def footprint(pid):
+    """Descriptors, threads and maps of a process, and its resident bytes."""
+    process = Path(f"/proc/{pid}")
+    counts = [len(list((process / part).iterdir())) for part in ("fd", "task")]
+    maps = len((process / "maps").read_text().splitlines())
+    resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return counts, maps, resident
+
+
+@pytest.mark.parametrize("collective", ["shm", "gloo"])
+def test_nothing_is_left_of_epochs_that_are_over(order, collective):
+    if collective == "shm" and not has_library():
+        pytest.skip("there is no native library on this machine")
+    with epoch_master(2) as master:
+        if collective == "gloo":
+            master.forced_offers["offers/1"] = NO_MEMORY
+        for rank in BOTH:
+            master.start(rank)
+        load(master, order, *BOTH)
+        found = []
+        for epoch in range(1, 51):
+            enter(master, epoch, *BOTH)
+            tokens_of(master, epoch)
+            leave(master, epoch, *BOTH)
+            if epoch in (10, 50):
+                # Form is read once the memory is free: what was freed has been by then.
+                found.append([footprint(master.processes[rank].pid) for rank in BOTH])
+    for (counts, maps, resident), (later_counts, later_maps, later_resident) in zip(
+        *found, strict=True
+    ):
+        assert later_counts == counts
+        assert later_maps <= maps + 8
+        assert later_resident < resident + (8 << 20)
+
+
+def test_stages_rise_in_a_long_step_and_stand_still_in_one_that_hangs(order):
+    with epoch_master(1) as master:
+        master.start(0, failing_rank_command("slow-token=250,hang-token=99"))
+        assert isinstance(hear_loaded(master, order), Loaded)
+        enter(master, 1, 0)
+        writer = PlanWriter(block_size=16)
+        master.say(writer.plan(prompts={0: [250] * 30}), 0)
+        beats = [master.await_step(0, 1)]
+        while master.stream(0).heard.empty():
+            beat = master.stream(0).beats.get(timeout=60)
+            if beat.step_id == 1:
+                beats.append(beat)
+        master.hear(0)
+        stages = [beat.num_stages for beat in beats]
+        assert stages == sorted(stages)
+        before = stages[-1]
+        master.say(writer.plan(prompts={1: [99]}), 0)
+        stood = [master.await_step(0, 2).num_stages for _ in range(4)]
+        assert len(set(stood)) == 1
+        assert stood[0] >= before + 1
+        os.kill(master.processes[0].pid, signal.SIGSTOP)
+        with pytest.raises(queue.Empty):
+            for _ in range(20):
+                master.stream(0).beats.get(timeout=1.5)
+
+
+def hear_loaded(master, order):
+    master.say(order, 0)
+    return master.hear(0)
