@@ -15,7 +15,7 @@ from tests.support.plan_writer import PlanWriter
 from tests.support.shared_ranks import has_library
 from tests.support.tiny_checkpoints import write_hf_checkpoint
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 PROMPT = [11, 250, 7, 99, 42, 3, 180]
 NO_MEMORY = b'{"host": null, "reason": "for a test"}'
 BOTH = (0, 1)
@@ -73,24 +73,34 @@ def replace_rank_1(master, order):
     load(master, order, 1)
 
 
-@pytest.mark.parametrize("collective", ["shm", "gloo"])
-def test_a_survivor_goes_on_with_a_fresh_fellow_and_draws_the_same(order, collective):
+def begin_a_step_without_rank_1(master, writer):
+    """Leave rank 0 in a collective, with its heart beating."""
+    os.kill(master.processes[1].pid, signal.SIGSTOP)
+    plan = writer.plan(decodes=(0,))
+    master.say(plan, *BOTH)
+    for _ in range(3):
+        master.await_step(0, plan.step_id)
+
+
+def start_both(master, order, collective):
     if collective == "shm" and not has_library():
         pytest.skip("there is no native library on this machine")
+    if collective == "gloo":
+        master.forced_offers["offers/1"] = NO_MEMORY
+    for rank in BOTH:
+        master.start(rank)
+    assert load(master, order, *BOTH) == [collective] * 2
+
+
+@pytest.mark.parametrize("collective", ["shm", "gloo"])
+def test_a_survivor_goes_on_with_a_fresh_fellow_and_draws_the_same(order, collective):
     with epoch_master(2) as master:
-        if collective == "gloo":
-            master.forced_offers["offers/1"] = NO_MEMORY
-        for rank in BOTH:
-            master.start(rank)
-        assert load(master, order, *BOTH) == [collective] * 2
+        start_both(master, order, collective)
         enter(master, 1, *BOTH)
         writer, tokens = tokens_of(master, 1)
 
         # Stopped in a step: the survivor waits, and Leave wakes it.
-        os.kill(master.processes[1].pid, signal.SIGSTOP)
-        master.say(writer.plan(decodes=(0,)), *BOTH)
-        beat = master.await_step(0, writer.next_step_id - 1)
-        assert master.await_step(0, beat.step_id).step_id, "the heart stopped in a collective"
+        begin_a_step_without_rank_1(master, writer)
         leave(master, 1, 0)
         replace_rank_1(master, order)
         enter(master, 2, *BOTH)
@@ -98,9 +108,7 @@ def test_a_survivor_goes_on_with_a_fresh_fellow_and_draws_the_same(order, collec
         assert again == tokens
 
         # Killed in a step: the survivor says whose fault it is.
-        os.kill(master.processes[1].pid, signal.SIGSTOP)
-        master.say(writer.plan(decodes=(0,)), *BOTH)
-        master.await_step(0, writer.next_step_id - 1)
+        begin_a_step_without_rank_1(master, writer)
         os.kill(master.processes[1].pid, signal.SIGKILL)
         broken = master.hear(0)
         assert isinstance(broken, Broken)
@@ -128,14 +136,8 @@ def footprint(pid):
 
 @pytest.mark.parametrize("collective", ["shm", "gloo"])
 def test_nothing_is_left_of_epochs_that_are_over(order, collective):
-    if collective == "shm" and not has_library():
-        pytest.skip("there is no native library on this machine")
     with epoch_master(2) as master:
-        if collective == "gloo":
-            master.forced_offers["offers/1"] = NO_MEMORY
-        for rank in BOTH:
-            master.start(rank)
-        load(master, order, *BOTH)
+        start_both(master, order, collective)
         found = []
         for epoch in range(1, 51):
             enter(master, epoch, *BOTH)
@@ -161,7 +163,7 @@ def test_stages_rise_in_a_long_step_and_stand_still_in_one_that_hangs(order):
         master.say(writer.plan(prompts={0: [250] * 30}), 0)
         beats = [master.await_step(0, 1)]
         while master.stream(0).heard.empty():
-            beat = master.stream(0).beats.get(timeout=60)
+            beat = master.stream(0).beats.get(timeout=200)
             if beat.step_id == 1:
                 beats.append(beat)
         master.hear(0)
@@ -173,9 +175,16 @@ def test_stages_rise_in_a_long_step_and_stand_still_in_one_that_hangs(order):
         assert len(set(stood)) == 1
         assert stood[0] >= before + 1
         os.kill(master.processes[0].pid, signal.SIGSTOP)
-        with pytest.raises(queue.Empty):
-            for _ in range(20):
-                master.stream(0).beats.get(timeout=1.5)
+        assert num_beats_until_silence(master.stream(0)) < 20
+
+
+def num_beats_until_silence(stream):
+    for number in range(20):
+        try:
+            stream.beats.get(timeout=1.5)
+        except queue.Empty:
+            return number
+    return 20
 
 
 def hear_loaded(master, order):

@@ -23,7 +23,7 @@ from ranks.wire.messages import SERVICE_NAME, TOKEN_VARIABLE, Heartbeat, Hello, 
 
 ROOT = Path(__file__).parents[2]
 REAL_RANK = (sys.executable, "-m", "ranks")
-_PATIENCE_S = 60
+_PATIENCE_S = 200
 
 
 class Stream:
