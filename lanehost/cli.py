@@ -166,6 +166,26 @@ def main() -> None:
     help="Most time to load the model.",
 )
 @click.option(
+    "--heartbeat-timeout",
+    default=_RANKS.heartbeat_timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="Most time that a rank may say nothing before it is replaced.",
+)
+@click.option(
+    "--stall-timeout",
+    default=_RANKS.stall_timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="Most time that a rank may stand still in a step before the group is formed anew.",
+)
+@click.option(
+    "--max-restarts",
+    default=_RANKS.max_restarts,
+    show_default=True,
+    help="Most losses of ranks in a row, with no finished step between, before the server exits.",
+)
+@click.option(
     "--drain-timeout",
     default=_SERVE.drain_timeout_s,
     show_default=True,
@@ -222,7 +242,7 @@ def serve(**options: Any) -> None:
 
     \b
     Exit codes: 0 ended in order, 1 cannot start, 2 wrong command line,
-    3 the ranks were lost, 4 a second signal cut the end short, 5 a bug of lanehost.
+    3 the ranks were given up, 4 a second signal cut the end short, 5 a bug of lanehost.
     """  # noqa: D301 - click wants the character itself
     # Late, so that the client commands do not load the whole master.
     from lanehost import master  # noqa: PLC0415
@@ -275,6 +295,9 @@ def _build_settings(
                 max_step_tokens=options["max_step_tokens"],
                 kv_tokens=options["kv_tokens"],
                 load_timeout_s=options["load_timeout"],
+                heartbeat_timeout_s=options["heartbeat_timeout"],
+                stall_timeout_s=options["stall_timeout"],
+                max_restarts=options["max_restarts"],
             ),
             line=LineSettings(
                 max_waiting=options["max_waiting"],

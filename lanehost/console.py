@@ -97,7 +97,7 @@ class StartupConsole:
 
     def lost(self, error: RankGroupLost) -> None:
         """Say, as the last line, that the server ends because its ranks are gone."""
-        self._err.write(f"lanehost: the ranks were lost ({error}): start the server again\n")
+        self._err.write(f"lanehost: the ranks were given up ({error}): start the server again\n")
         self._err.flush()
 
 

@@ -26,7 +26,7 @@ from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
-from lanehost.engine.backend import Epochs, OnlyEpoch
+from lanehost.engine.backend import Epochs
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.engine.observer import Observers
@@ -35,8 +35,7 @@ from lanehost.fault import record_fault
 from lanehost.logs import set_up_logs
 from lanehost.metrics.metrics import Metrics
 from lanehost.rank_group.facts import GroupFacts
-from lanehost.rank_group.group import RankGroup
-from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_group
+from lanehost.rank_group.supervisor import RANK_COMMAND, running_rank_groups
 from lanehost.recorder.recorder import Recorder, recorded, recording
 from lanehost.recorder.records import Header
 from lanehost.recorder.writer import prepare_folder
@@ -132,10 +131,10 @@ class Master:
             metrics = self._new_metrics()
             doors = await stack.enter_async_context(Doors(metrics, self._settings))
             with self._console:
-                text, group = await self._load(stack)
-            card = make_card(self._settings, text, group.facts)
+                text, epochs = await self._load(stack, metrics)
+            card = make_card(self._settings, text, epochs.first.facts)
             line, inbox = Line(self._settings.line, self._settings.weights), Inbox()
-            epochs, recorder = await self._record(stack, group)
+            epochs, recorder = await self._record(stack, epochs)
             health = HealthObserver(metrics.gate, doors)
             observers = Observers(metrics.observer, health, *filter(None, [recorder]))
             engine = Engine(
@@ -181,29 +180,32 @@ class Master:
             scopes=tuple(self._settings.weights) or ("",),
         )
 
-    async def _load(self, stack: AsyncExitStack) -> tuple[ModelText, RankGroup]:
+    async def _load(self, stack: AsyncExitStack, metrics: Metrics) -> tuple[ModelText, Epochs]:
         ranks = self._settings.ranks
-        running = running_rank_group(
-            ranks, on_progress=self._console.show, rank_command=self._rank_command()
+        running = running_rank_groups(
+            ranks,
+            on_progress=self._console.show,
+            rank_command=self._rank_command(),
+            watcher=metrics.epochs,
         )
         text = asyncio.create_task(asyncio.to_thread(load_model_text, ranks.model_path))
-        group = asyncio.create_task(stack.enter_async_context(running))
+        groups = asyncio.create_task(stack.enter_async_context(running))
         try:
             # Whichever fails first says so at once: the other need not be waited for.
-            await asyncio.wait({text, group}, return_when=asyncio.FIRST_EXCEPTION)
-            for done in (text, group):
+            await asyncio.wait({text, groups}, return_when=asyncio.FIRST_EXCEPTION)
+            for done in (text, groups):
                 if done.done():
                     done.result()
-            return text.result(), group.result()
+            first = await groups.result().next_backend()
+            return text.result(), Epochs(first=first, later=groups.result())
         finally:
-            await to_the_end(end_all(text, group))
+            await to_the_end(end_all(text, groups))
 
     async def _record(
-        self, stack: AsyncExitStack, group: RankGroup
+        self, stack: AsyncExitStack, epochs: Epochs
     ) -> tuple[Epochs, Recorder | None]:
         """Put the recorder between the engine and the ranks, if it was asked for."""
         record, ranks = self._settings.record, self._settings.ranks
-        epochs = Epochs(first=group, later=OnlyEpoch(group.lost))
         if record is None:
             return epochs, None
         header = Header(
@@ -215,7 +217,7 @@ class Master:
             dtype=ranks.dtype,
             weights=ranks.weights,
             device=ranks.device,
-            facts=group.facts,
+            facts=epochs.first.facts,
         )
         recorder = await stack.enter_async_context(
             recording(

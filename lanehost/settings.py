@@ -61,7 +61,8 @@ class RankGroupSettings:
     """What the rank group needs: the model, the cut, the KV pool.
 
     `kv_tokens` None lets the master choose from the model and the lanes;
-    `num_threads` None divides the cores of the machine among the ranks.
+    `num_threads` None divides the cores of the machine among the ranks. `max_restarts` is
+    how many losses in a row are answered with a new epoch; 0 makes the first one the last.
     """
 
     model_path: Path
@@ -77,6 +78,9 @@ class RankGroupSettings:
     load_timeout_s: float = 600.0
     collective_timeout_s: float = 30.0
     stop_timeout_s: float = 5.0
+    heartbeat_timeout_s: float = 5.0
+    stall_timeout_s: float = 30.0
+    max_restarts: int = 8
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
@@ -84,6 +88,9 @@ class RankGroupSettings:
         _check("--lanes", self.num_lanes, 1, MAX_LANES)
         _check("--max-step-tokens", self.max_step_tokens, self.num_lanes, 1 << 16)
         _check("--load-timeout", self.load_timeout_s, 1, 86400)
+        _check("--heartbeat-timeout", self.heartbeat_timeout_s, 1, 3600)
+        _check("--stall-timeout", self.stall_timeout_s, 1, 86400)
+        _check("--max-restarts", self.max_restarts, 0, 1000)
         if self.num_threads is not None:
             _check("--threads", self.num_threads, 1, 1024)
         if self.kv_tokens is not None:

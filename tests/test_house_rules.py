@@ -26,6 +26,8 @@ NO_MIRRORED_TEST = {
     "lanehost/engine/backend.py": "a protocol: nothing to run",
     "lanehost/errors.py": "classes only; tests/lanehost/server/test_status.py walks them all",
     "lanehost/job.py": "data only",
+    "lanehost/rank_group/events.py": "data only",
+    "lanehost/rank_group/watcher.py": "a protocol: nothing to run",
     "ranks/errors.py": "classes only",
     "ranks/native/parts.py": "data and a protocol",
 }

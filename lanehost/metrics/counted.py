@@ -160,4 +160,25 @@ STEPS: tuple[Family[Tally], ...] = (
     ),
 )
 
-COUNTED = REQUESTS + STEPS
+RANKS: tuple[Family[Tally], ...] = (
+    Family(
+        name="lanehost_ranks_lost_total",
+        kind=Kind.COUNTER,
+        meaning="Ranks that were lost, by how that was seen.",
+        labels=("cause",),
+        read=by_one(lambda tally: tally.ranks_lost),
+    ),
+    counter(
+        "lanehost_epochs_formed_total",
+        "Times that the ranks formed a group: 1 when none was ever lost.",
+        lambda tally: tally.epochs_formed,
+    ),
+    Family(
+        name="lanehost_recovery_seconds",
+        kind=Kind.HISTOGRAM,
+        meaning="Time from the end of one rank group to the next.",
+        read=lambda tally: [((), tally.recovery)],
+    ),
+)
+
+COUNTED = REQUESTS + STEPS + RANKS

@@ -20,6 +20,7 @@ from lanehost.admission.line import Line
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.metrics.counted import COUNTED
+from lanehost.metrics.epochs import MetricsEpochs
 from lanehost.metrics.family import Family, Kind, gauge
 from lanehost.metrics.gate import CountingGate
 from lanehost.metrics.observer import MetricsObserver
@@ -62,6 +63,7 @@ class Metrics:
         self._registry.register(self)
         self.gate = CountingGate(self._tally.refused)
         self.observer = MetricsObserver(self._tally, clock=clock, scopes=scopes)
+        self.epochs = MetricsEpochs(self._tally)
 
     def watch(
         self,

@@ -14,6 +14,7 @@ from typing import Self
 from lanehost import errors
 from lanehost.errors import LanehostError, StartupFailed
 from lanehost.job import FinishReason, Priority
+from lanehost.rank_group.events import LossCause
 from ranks.plan import RefusalKind
 
 QUEUE_BOUNDS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -26,6 +27,7 @@ STEP_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.015, 0.025, 0.04, 0.06),
     *(0.1, 0.2, 0.4, 1, 2.5, 5, 10, 30),
 )
+RECOVERY_BOUNDS_S = (0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 
 # What a request can be refused with, and a job can end with, as far as errors go.
 ERRORS = tuple(
@@ -107,6 +109,9 @@ class Tally:
         queue: Seconds from arrival to the first lane.
         first_token: Seconds from arrival to the first token.
         output_token: Seconds between tokens, one value a job.
+        ranks_lost: Ranks that were lost, by cause.
+        epochs_formed: Groups that the ranks formed.
+        recovery: Seconds from the end of an epoch to the next one.
         step_compute: Seconds that the ranks computed a step.
     """
 
@@ -140,6 +145,11 @@ class Tally:
     output_token: dict[Priority, Histogram] = field(
         default_factory=lambda: _by_priority(OUTPUT_TOKEN_BOUNDS_S)
     )
+    ranks_lost: Counter[str] = field(
+        default_factory=lambda: _zeros(*(cause.value for cause in LossCause))
+    )
+    epochs_formed: int = 0
+    recovery: Histogram = field(default_factory=lambda: Histogram(RECOVERY_BOUNDS_S))
     step_compute: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS_S))
 
     @classmethod

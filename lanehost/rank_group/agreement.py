@@ -13,7 +13,6 @@ from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import RankGroupSettings
 from ranks.wire.messages import Form, Hello, Loaded
 
-FIRST_EPOCH = 1
 # The KV pool that the master chooses by itself: at least this much for every lane.
 _TOKENS_PER_LANE = 512
 # What is free is the reading of one moment. A pool that nobody asked for leaves 40 % of it
@@ -55,11 +54,11 @@ class Refusal:
     is_ours: bool
 
 
-def refuse_hello(hello: Hello, terms: Terms, taken: Collection[int]) -> Refusal | None:
-    """Say why who dials is not of this group, or None when it is; `taken` ranks are there."""
+def refuse_hello(hello: Hello, terms: Terms, expected: Collection[int]) -> Refusal | None:
+    """Say why who dials is not of this group, or None when it is; `expected` may dial."""
     if not hmac.compare_digest(hello.token.encode(), terms.token.encode()):
         return Refusal(reason="the token is not this group's", is_ours=False)
-    if hello.rank in taken:
+    if hello.rank < terms.world_size and hello.rank not in expected:
         return Refusal(reason=f"rank {hello.rank} has dialled already", is_ours=False)
     if hello.build != terms.build:
         reason = f"rank {hello.rank} runs build {hello.build}, the master runs {terms.build}"
@@ -101,6 +100,18 @@ def check_agreement(loaded: Mapping[int, Loaded]) -> None:
                 raise StartupFailed(
                     f"ranks disagree on {name}: rank 0 has {mine!r}, rank {rank} has {theirs!r}"
                 )
+
+
+def check_replacement(first: Loaded, now: Loaded) -> str | None:
+    """Say how a rank differs from what its number loaded for the first epoch, None if in nothing.
+
+    Replies go on over it, so it must compute the very same.
+    """
+    for name in (*_MUST_AGREE, "geometry", "kv_bytes_per_block"):
+        before, after = getattr(first, name), getattr(now, name)
+        if before != after:
+            return f"has {name} {after!r}, the first epoch had {before!r}"
+    return None
 
 
 def choose_num_blocks(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> int:

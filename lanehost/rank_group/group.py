@@ -12,18 +12,12 @@ does not is in a collective that never ends, and the group is lost (ADR 11).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
-
-import structlog
 
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.codec import encode_master_message
-from ranks.wire.messages import RankMessage
-
-log = structlog.get_logger()
 
 LEADER = 0
 # From one rank's word that it could not run a step to that of the slowest other one. They
@@ -44,7 +38,10 @@ class RankGroup:
         on_lost: Callable[[RankGroupLost], None],
         fellows_grace_s: float = FELLOWS_GRACE_S,
     ) -> None:
-        """Take over the streams of all ranks, in rank order; `on_lost` is called at most once."""
+        """Send to these streams, in rank order; `on_lost` is called at most once.
+
+        Whoever reads the streams hands every answer to `take_answer`, and every loss to `lose`.
+        """
         self._facts = facts
         self._fellows_grace_s = fellows_grace_s
         self._on_lost = on_lost
@@ -52,9 +49,8 @@ class RankGroup:
         self._in_flight: deque[int] = deque()
         self._answers: dict[int, dict[int, Answer]] = {}
         self._changed = asyncio.Event()
+        self.has_run_step = False
         self._lost: asyncio.Future[RankGroupLost] = asyncio.get_running_loop().create_future()
-        for link in links:
-            link.deliver_to(partial(self._take_answer, link.rank), self.lose)
 
     def __repr__(self) -> str:
         """Show the epoch, and the steps in flight or that it is lost."""
@@ -101,7 +97,6 @@ class RankGroup:
     def lose(self, error: RankGroupLost) -> None:
         """End the group; the first reason stays."""
         if not self._lost.done():
-            log.error("rank_group_lost", reason=str(error), rank=error.rank, epoch=error.epoch)
             self._end(error)
             self._on_lost(error)
 
@@ -120,15 +115,18 @@ class RankGroup:
         if disagreement is not None:
             self.lose(self._out_of_step(disagreement, rank=None))
             raise self._lost.result()
+        self.has_run_step |= isinstance(answers[LEADER], StepResult)
         return answers[LEADER]
 
-    def _take_answer(self, rank: int, message: RankMessage) -> None:
+    def owed_step(self, rank: int) -> int | None:
+        """Return the step that this rank is to answer next, None when it owes nothing."""
+        return next((step for step in self._in_flight if rank not in self._answers[step]), None)
+
+    def take_answer(self, rank: int, message: Answer) -> None:
         """Take what a rank said; anything but the answer that is due loses the group."""
-        if not isinstance(message, StepResult | StepRefused):
-            kind = type(message).__name__
-            self.lose(self._out_of_step(f"rank {rank} said {kind} in mid-life", rank=rank))
+        if self._lost.done():
             return
-        due = next((step for step in self._in_flight if rank not in self._answers[step]), None)
+        due = self.owed_step(rank)
         if (message.step_id, message.epoch) != (due, self._facts.epoch):
             self.lose(
                 self._out_of_step(

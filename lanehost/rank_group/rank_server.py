@@ -1,8 +1,8 @@
 """The gRPC server that ranks dial: their streams, and the rendezvous store.
 
-Laws: only who knows the token gets a stream or the store; a rank number is given once;
-what the master says is serialised once and goes out as it is. Two servers never share
-a port: port 0 is bound, kept, and published to the ranks.
+Laws: only who knows the token gets a stream or the store; a rank number is given once each
+time that it is expected; what the master says is serialised once and goes out as it is. Two
+servers never share a port: port 0 is bound, kept, and published to the ranks.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import grpc.aio
 import structlog
 
 from lanehost.errors import InvalidRequest
-from lanehost.rank_group.agreement import FIRST_EPOCH, Terms, refuse_hello
+from lanehost.rank_group.agreement import Terms, refuse_hello
 from lanehost.rank_group.link import Context, RankLink
 from lanehost.rank_group.store import RendezvousStore
 from ranks.errors import BadMessage
@@ -30,7 +30,7 @@ _HELLO_TIMEOUT_S = 10.0
 
 
 class RankServer:
-    """Serves RankService; hands every accepted stream to `on_link`."""
+    """Serves RankService; hands every accepted stream to `on_link`, which must listen to it."""
 
     def __init__(
         self,
@@ -45,8 +45,12 @@ class RankServer:
         self._store = store
         self._on_link = on_link
         self._on_refused = on_refused
-        self._taken: set[int] = set()
+        self._expected: set[int] = set()
         self._server: grpc.aio.Server | None = None
+
+    def expect(self, rank: int) -> None:
+        """Let this rank dial, once."""
+        self._expected.add(rank)
 
     async def start(self) -> str:
         """Bind a free port of the loopback address and serve; returns HOST:PORT."""
@@ -90,15 +94,15 @@ class RankServer:
         except BadMessage as err:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
             return
-        refusal = refuse_hello(hello, self._terms, self._taken)
+        refusal = refuse_hello(hello, self._terms, self._expected)
         if refusal is not None:
             log.warning("rank_refused", reason=refusal.reason, pid=hello.pid)
             if refusal.is_ours:
                 self._on_refused(refusal.reason)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.reason)
             return
-        self._taken.add(hello.rank)
-        link = RankLink(rank=hello.rank, pid=hello.pid, epoch=FIRST_EPOCH)
+        self._expected.remove(hello.rank)
+        link = RankLink(rank=hello.rank, pid=hello.pid)
         self._on_link(link)
         await link.serve(context)
 

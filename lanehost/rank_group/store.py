@@ -1,12 +1,14 @@
 """The rendezvous store: how the ranks of a process group find each other.
 
 Laws: every wait has a bound; keys, values and waiters are bounded in number and size;
-what one rank sets, every other sees at once. Only the event loop touches it.
+what one rank sets, every other sees at once; of an epoch that is over nothing is kept, and
+nobody waits for it. Only the event loop touches it.
 
 It knows no torch and no gRPC: the rank server carries it over the wire (ADR 1).
 """
 
 import asyncio
+import re
 
 from lanehost.errors import InvalidRequest
 
@@ -15,6 +17,8 @@ MAX_KEY_BYTES = 512
 MAX_VALUE_BYTES = 1 << 20
 MAX_WAITERS = 1024
 MAX_WAIT_S = 300.0
+# What ranks put before the keys of an epoch; twelve digits are more than there are epochs.
+_EPOCH_OF = re.compile(r"epoch(\d{1,12})/")
 
 
 class RendezvousStore:
@@ -24,6 +28,7 @@ class RendezvousStore:
         """Start empty."""
         self._values: dict[str, bytes] = {}
         self._waiters: dict[asyncio.Future[bytes], str] = {}
+        self._last_over = 0
 
     def __len__(self) -> int:
         """Keys that are set."""
@@ -34,12 +39,23 @@ class RendezvousStore:
         """Calls of `get` that wait now."""
         return len(self._waiters)
 
+    def end_epoch(self, epoch: int) -> None:
+        """Forget the keys of this epoch and of those before; who waits for one is told."""
+        self._last_over = max(self._last_over, epoch)
+        for key in [key for key in self._values if self._is_over(key)]:
+            del self._values[key]
+        for waiter, key in self._waiters.items():
+            if self._is_over(key) and not waiter.done():
+                waiter.set_exception(self._over(key))
+
     def set(self, key: str, value: bytes) -> None:
         """Set a key, and wake who waits for it.
 
         Raises:
             InvalidRequest: A bound is passed; nothing is changed.
         """
+        if self._is_over(key):
+            raise self._over(key)
         _check_size("key", len(key.encode()), MAX_KEY_BYTES)
         _check_size("value", len(value), MAX_VALUE_BYTES)
         if key not in self._values and len(self._values) >= MAX_KEYS:
@@ -58,6 +74,8 @@ class RendezvousStore:
         """
         if not 0 <= timeout_s <= MAX_WAIT_S:
             raise InvalidRequest("timeout_s", f"is {timeout_s}, allowed is 0 to {MAX_WAIT_S}")
+        if self._is_over(key):
+            raise self._over(key)
         if key in self._values:
             return self._values[key]
         if len(self._waiters) >= MAX_WAITERS:
@@ -105,6 +123,13 @@ class RendezvousStore:
     def delete(self, key: str) -> bool:
         """Remove a key; says whether it was there."""
         return self._values.pop(key, None) is not None
+
+    def _is_over(self, key: str) -> bool:
+        epoch = _EPOCH_OF.match(key)
+        return epoch is not None and int(epoch[1]) <= self._last_over
+
+    def _over(self, key: str) -> InvalidRequest:
+        return InvalidRequest("key", f"{key!r} is of an epoch that is over")
 
 
 def _check_size(field: str, have: int, limit: int) -> None:

@@ -1,64 +1,92 @@
-"""Start all ranks, form the group, and end them again, whatever happens in between.
+"""Start all ranks, form epoch after epoch, and end them again, whatever happens in between.
 
-Laws: a rank is watched from the moment it is spawned; a start that cannot succeed fails
-by name within the load time-out; whatever phase it is cancelled in, no process and no
-port is left. In this version a lost rank ends the group for good.
+Laws: a start that cannot succeed fails by name within the load time-out; an epoch that was
+lost before anybody asked for it is never given out; whatever phase it is stopped in, no process
+and no port is left. What is done about a loss is decided in `supervision` alone: here it is
+carried out.
 """
 
 import asyncio
-import contextlib
 import dataclasses
-import importlib.metadata
-import os
-import secrets
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import assert_never
 
 import structlog
 
 from lanehost.errors import RankGroupLost, StartupFailed
-from lanehost.rank_group.agreement import (
-    FIRST_EPOCH,
-    Terms,
-    check_agreement,
-    choose_num_blocks,
-    group_facts,
-    start_status,
+from lanehost.rank_group.agreement import check_agreement, choose_num_blocks, group_facts
+from lanehost.rank_group.crew import Crew, OnProgress, tick
+from lanehost.rank_group.events import (
+    ClearTimer,
+    Decision,
+    EndEpoch,
+    EpochLost,
+    Event,
+    FailStart,
+    GiveUp,
+    Kill,
+    LossCause,
+    NoteLost,
+    Serve,
+    SetTimer,
+    Spawn,
+    StepFinished,
+    TellForm,
+    TellLeave,
+    TellLoad,
+    Timer,
+    TimerEnded,
 )
-from lanehost.rank_group.facts import LoadPhase, LoadState
-from lanehost.rank_group.group import RankGroup
-from lanehost.rank_group.link import RankLink
-from lanehost.rank_group.process import RankEvent, RankProcess
-from lanehost.rank_group.rank_server import RankServer
-from lanehost.rank_group.store import RendezvousStore
-from lanehost.settings import CHEAP_ROWS, RankGroupSettings
-from lanehost.tasks import all_or_first_error, beside, to_the_end
-from ranks.wire.codec import encode_master_message
-from ranks.wire.messages import (
-    TOKEN_VARIABLE,
-    Form,
-    Load,
-    Loaded,
-    LoadProgress,
-    RankMessage,
-    Ready,
-    Shutdown,
-)
+from lanehost.rank_group.group import Answer, RankGroup
+from lanehost.rank_group.supervision import Patience, Supervision
+from lanehost.rank_group.watcher import EpochWatcher, Unwatched
+from lanehost.settings import RankGroupSettings
+from lanehost.tasks import beside, to_the_end
+from ranks.wire.messages import Form
 
 log = structlog.get_logger()
 
 RANK_COMMAND = (sys.executable, "-m", "ranks")
-# A rank's idle threads spin briefly and then sleep: they share the cores with the master
-# (docs/performance.md has the figures). An operator's own values win.
-WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 REPORT_INTERVAL_S = 10.0
-# From the end of a rank's stream to the end of its process.
-_EXIT_GRACE_S = 3.0
 
-OnProgress = Callable[[LoadState], None]
+
+@asynccontextmanager
+async def running_rank_groups(
+    settings: RankGroupSettings,
+    *,
+    on_progress: OnProgress,
+    rank_command: tuple[str, ...] = RANK_COMMAND,
+    report_interval_s: float = REPORT_INTERVAL_S,
+    watcher: EpochWatcher | None = None,
+) -> AsyncIterator["RankSupervisor"]:
+    """Run the ranks, epoch after epoch, for as long as the body runs; the first is formed.
+
+    Args:
+        settings: The model, the cut, the KV pool, the time-outs.
+        on_progress: Hears every change of the start.
+        rank_command: What starts a rank; the arguments of `python -m ranks` are appended.
+        report_interval_s: How often the log names the ranks that are missing.
+        watcher: Hears how the ranks fare.
+
+    Raises:
+        StartupFailed: The group cannot start; the message names the rank and the reason.
+    """
+    supervisor = RankSupervisor(
+        settings,
+        on_progress=on_progress,
+        rank_command=rank_command,
+        watcher=watcher or Unwatched(),
+    )
+    try:
+        async with beside(supervisor.watch()):
+            await supervisor.start(report_interval_s)
+            yield supervisor
+    finally:
+        await to_the_end(supervisor.stop())
 
 
 @asynccontextmanager
@@ -69,246 +97,261 @@ async def running_rank_group(
     rank_command: tuple[str, ...] = RANK_COMMAND,
     report_interval_s: float = REPORT_INTERVAL_S,
 ) -> AsyncIterator[RankGroup]:
-    """Run the ranks for as long as the body runs.
+    """Run the ranks for one epoch: a group that is lost stays lost.
 
-    Args:
-        settings: The model, the cut, the KV pool, the time-outs.
-        on_progress: Hears every change of the start.
-        rank_command: What starts a rank; the arguments of `python -m ranks` are appended.
-        report_interval_s: How often the log names the ranks that are missing.
+    The arguments are those of `running_rank_groups`.
 
     Raises:
         StartupFailed: The group cannot start; the message names the rank and the reason.
     """
-    supervisor = RankSupervisor(
-        settings, on_progress=on_progress, report_interval_s=report_interval_s
-    )
-    try:
-        yield await supervisor.start(rank_command)
-    finally:
-        await to_the_end(supervisor.stop())
+    async with running_rank_groups(
+        dataclasses.replace(settings, max_restarts=0),
+        on_progress=on_progress,
+        rank_command=rank_command,
+        report_interval_s=report_interval_s,
+    ) as supervisor:
+        yield await supervisor.next_backend()
 
 
 class RankSupervisor:
-    """Owns the rank server and the rank processes of one group."""
+    """Carries out what is decided; implements `lanehost.engine.backend.Backends`."""
 
     def __init__(
-        self, settings: RankGroupSettings, *, on_progress: OnProgress, report_interval_s: float
+        self,
+        settings: RankGroupSettings,
+        *,
+        on_progress: OnProgress,
+        rank_command: tuple[str, ...],
+        watcher: EpochWatcher,
     ) -> None:
         """Start nothing yet."""
         self._settings = settings
-        self._on_progress = on_progress
-        self._report_interval_s = report_interval_s
-        self._token = secrets.token_hex(32)
-        loop = asyncio.get_running_loop()
-        self._refused: asyncio.Future[str] = loop.create_future()
-        # By rank: its stream once it has said Hello, its process once it is spawned.
-        self._arrivals: list[asyncio.Future[RankLink]] = [
-            loop.create_future() for _ in range(settings.tp)
-        ]
-        self._processes: list[RankProcess] = []
-        self._progress: dict[int, LoadProgress] = {}
-        self._loaded: dict[int, Loaded] = {}
-        self._group: RankGroup | None = None
-        self._server = RankServer(
-            terms=Terms(
-                world_size=settings.tp,
-                build=importlib.metadata.version("lanehost"),
-                token=self._token,
-            ),
-            store=RendezvousStore(),
-            on_link=self._take_link,
-            on_refused=self._take_refusal,
+        self._watcher = watcher
+        self._loop = asyncio.get_running_loop()
+        patience = Patience(max_restarts=settings.max_restarts)
+        self._supervision = Supervision(world_size=settings.tp, patience=patience)
+        self._crew = Crew(
+            settings,
+            rank_command=rank_command,
+            tell=self._take,
+            on_answer=self._take_answer,
+            on_progress=on_progress,
         )
+        self._events: deque[Event] = deque()
+        self._is_taking = False
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._form: Form | None = None
+        self._group: RankGroup | None = None
+        self._given_epoch = 0
+        self._ended_at_s: float | None = None
+        self._over: RankGroupLost | None = None
+        self._changed = asyncio.Event()
 
-    async def start(self, rank_command: tuple[str, ...]) -> RankGroup:
-        """Spawn the ranks and form the group.
+    def __repr__(self) -> str:
+        """Show what supervision shows."""
+        return f"<RankSupervisor {self._supervision!r}>"
+
+    async def start(self, report_interval_s: float) -> None:
+        """Spawn the ranks and form the first group.
 
         Raises:
             StartupFailed: The group cannot start.
         """
         timeout_s = self._settings.load_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._spawn_all(rank_command)
-                await self._load_all()
-                return await self._form_all()
+            async with asyncio.timeout(timeout_s), beside(self._report_awaited(report_interval_s)):
+                await self._crew.start()
+                self._carry_out_all(self._supervision.begin())
+                await self._started
         except TimeoutError:
             raise StartupFailed(
-                f"not ready within --load-timeout {timeout_s} s: {self._status()}"
+                f"not ready within --load-timeout {timeout_s} s: {self._crew.status()}"
             ) from None
 
+    async def watch(self) -> None:
+        """Look at the ranks, slice after slice, until cancelled."""
+        await tick(self._crew, self._owed_step)
+
+    async def next_backend(self) -> RankGroup:
+        """Wait for a group that was not given out yet.
+
+        Raises:
+            RankGroupLost: The ranks have been given up.
+        """
+        while self._over is None:
+            group = self._group
+            if group is not None and group.facts.epoch > self._given_epoch:
+                self._given_epoch = group.facts.epoch
+                return group
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._over
+
     async def stop(self) -> None:
-        """End all ranks and the server; safe in any phase, bounded in time."""
+        """End all ranks; safe in any phase, bounded in time."""
+        for timer in self._timers.values():
+            timer.cancel()
+        epoch = self._supervision.epoch
+        self._end(self._over or RankGroupLost("the group was stopped", epoch=epoch, rank=None))
         if self._group is not None:
             self._group.close()
-        goodbye = encode_master_message(Shutdown(reason="the master ends"))
-        for link in self._links():
-            with contextlib.suppress(RankGroupLost):
-                link.send(goodbye)
-        timeout_s = self._settings.stop_timeout_s
-        await asyncio.gather(*(one.stop(timeout_s=timeout_s) for one in self._processes))
-        await self._server.stop()
+        await self._crew.stop()
 
-    async def _spawn_all(self, rank_command: tuple[str, ...]) -> None:
-        address = await self._server.start()
-        log.info("rank_server_started", address=address, world_size=self._settings.tp)
-        # A rank needs what its master was given (paths, devices), and the token.
-        environment = {**WAIT_POLICY, **os.environ, TOKEN_VARIABLE: self._token}
-        for rank in range(self._settings.tp):
-            who = ("--rank", str(rank), "--world-size", str(self._settings.tp))
-            try:
-                process = await RankProcess.spawn(
-                    rank=rank,
-                    command=(*rank_command, "--master", address, *who),
-                    environment=environment,
-                )
-            except OSError as err:
-                raise StartupFailed(f"rank {rank} cannot be started: {err}") from err
-            self._processes.append(process)
-        self._tell(LoadPhase.STARTING)
+    def _take(self, event: Event) -> None:
+        """Take what happened; what happens while it is carried out comes after it."""
+        self._events.append(event)
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            while self._events:
+                self._take_one(self._events.popleft())
+        finally:
+            self._is_taking = False
 
-    async def _load_all(self) -> None:
-        async with beside(self._report_awaited()):
-            await all_or_first_error(map(self._load, self._processes))
-        check_agreement(self._loaded)
+    def _take_one(self, event: Event) -> None:
+        if self._group is not None and self._group.has_run_step:
+            self._group.has_run_step = False
+            self._carry_out_all(self._supervision.take(StepFinished()))
+        self._carry_out_all(self._supervision.take(event))
 
-    async def _load(self, process: RankProcess) -> None:
-        """See one rank through Hello and loading."""
-        link = await self._connected(process)
-        process.life.fire(RankEvent.SAID_HELLO)
-        self._tell(LoadPhase.LOADING)
-        link.send(encode_master_message(self._load_order()))
-        while True:
-            match await self._heard(process, link):
-                case LoadProgress() as progress:
-                    self._progress[process.rank] = progress
-                    self._tell(LoadPhase.LOADING)
-                case Loaded() as loaded:
-                    self._loaded[process.rank] = loaded
-                    self._tell(LoadPhase.LOADING)
-                    log.info("rank_loaded", rank=process.rank, geometry=loaded.geometry)
-                    return
-                case other:
-                    raise StartupFailed(f"rank {process.rank} said {other!r} instead of Loaded")
+    def _carry_out_all(self, decisions: tuple[Decision, ...]) -> None:
+        try:
+            for decision in decisions:
+                self._carry_out(decision)
+        except StartupFailed as failed:
+            self._fail_start(failed)
 
-    async def _form_all(self) -> RankGroup:
-        form = Form(
-            epoch=FIRST_EPOCH,
-            num_blocks=choose_num_blocks(self._settings, self._loaded),
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Spawn() | Kill() | TellLoad() | TellForm() | TellLeave():
+                self._tell_crew(decision)
+            case SetTimer(timer=timer, delay_s=delay_s):
+                self._set_timer(timer, delay_s)
+            case ClearTimer(timer=timer):
+                self._clear_timer(timer)
+            case NoteLost() | EndEpoch() | Serve() | FailStart() | GiveUp():
+                self._note(decision)
+            case _:
+                assert_never(decision)
+
+    def _tell_crew(self, decision: Spawn | Kill | TellLoad | TellForm | TellLeave) -> None:
+        match decision:
+            case Spawn(rank=rank):
+                self._crew.spawn(rank)
+            case Kill(rank=rank):
+                self._crew.kill(rank)
+            case TellLoad(rank=rank):
+                self._crew.tell_load(rank)
+            case TellForm(epoch=epoch):
+                self._form = self._make_form(epoch)
+                self._crew.tell_form(self._form)
+            case TellLeave(rank=rank, epoch=epoch):
+                self._crew.tell_leave(rank, epoch)
+            case _:
+                assert_never(decision)
+
+    def _note(self, decision: NoteLost | EndEpoch | Serve | FailStart | GiveUp) -> None:
+        match decision:
+            case NoteLost(rank=rank, cause=cause, reason=reason):
+                epoch = self._supervision.epoch
+                log.error("rank_lost", rank=rank, cause=cause.value, reason=reason, epoch=epoch)
+                self._watcher.rank_lost(cause)
+            case EndEpoch():
+                self._end_epoch(decision)
+            case Serve(epoch=epoch):
+                self._serve(epoch)
+            case FailStart(reason=reason):
+                self._fail_start(StartupFailed(reason))
+            case GiveUp(reason=reason, rank=rank):
+                epoch = self._supervision.epoch
+                log.error("rank_group_lost", reason=reason, rank=rank, epoch=epoch)
+                self._end(RankGroupLost(reason, epoch=epoch, rank=rank))
+            case _:
+                assert_never(decision)
+
+    def _make_form(self, epoch: int) -> Form:
+        """Make the first epoch's numbers from what ranks have loaded; later ones keep them."""
+        if self._form is not None:
+            return dataclasses.replace(self._form, epoch=epoch)
+        check_agreement(self._crew.loaded)
+        return Form(
+            epoch=epoch,
+            num_blocks=choose_num_blocks(self._settings, self._crew.loaded),
             block_size=self._settings.block_size,
             num_lanes=self._settings.num_lanes,
             max_step_tokens=self._settings.max_step_tokens,
             collective_timeout_s=self._settings.collective_timeout_s,
         )
-        self._tell(LoadPhase.FORMING)
-        await all_or_first_error(self._form(process, form) for process in self._processes)
-        facts = group_facts(self._settings, self._loaded, form)
-        group = RankGroup(facts=facts, links=self._links(), on_lost=self._note_lost)
-        for process in self._processes:
-            process.on_exit(partial(self._note_exit, process))
-        self._group = group
-        self._tell(LoadPhase.READY)
-        log.info("rank_group_ready", **dataclasses.asdict(facts))
-        return group
 
-    async def _form(self, process: RankProcess, form: Form) -> None:
-        link = self._arrivals[process.rank].result()
-        link.send(encode_master_message(form))
-        message = await self._heard(process, link)
-        if message != Ready(epoch=form.epoch):
-            raise StartupFailed(f"rank {process.rank} said {message!r} instead of Ready")
-        process.life.fire(RankEvent.FORMED)
+    def _serve(self, epoch: int) -> None:
+        assert self._form is not None
+        assert self._form.epoch == epoch
+        facts = group_facts(self._settings, self._crew.loaded, self._form)
+        self._group = RankGroup(facts=facts, links=self._crew.links, on_lost=self._take_lost)
+        self._crew.note_ready()
+        recovery_s = 0.0 if self._ended_at_s is None else self._loop.time() - self._ended_at_s
+        if self._ended_at_s is None:
+            log.info("rank_group_ready", **dataclasses.asdict(facts))
+            self._started.set_result(None)
+        else:
+            log.info("epoch_formed", epoch=epoch, recovery_s=round(recovery_s, 3))
+        self._watcher.epoch_formed(facts, recovery_s)
+        self._changed.set()
 
-    async def _connected(self, process: RankProcess) -> RankLink:
-        """Wait for the rank's stream; fails when it exits first or a rank of ours is refused."""
-        arrival = self._arrivals[process.rank]
-        exited = asyncio.create_task(process.exited())
-        first: set[asyncio.Future[Any]] = {arrival, self._refused, exited}
-        try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            exited.cancel()
-        if self._refused.done():
-            raise StartupFailed(self._refused.result())
-        if not arrival.done():
-            raise StartupFailed(
-                f"rank {process.rank} ended before its Hello, exit code {process.exit_code}; "
-                f"its log says why"
-            )
-        return arrival.result()
-
-    async def _heard(self, process: RankProcess, link: RankLink) -> RankMessage:
-        """Wait for the rank's next message, or fail with its last words and its exit code."""
-        try:
-            return await link.receive()
-        except RankGroupLost as err:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EXIT_GRACE_S):
-                    await process.exited()
-            code = process.exit_code
-            end = "its process still runs" if code is None else f"exit code {code}"
-            raise StartupFailed(f"{err}; {end}") from err
-
-    def _take_link(self, link: RankLink) -> None:
-        log.info("rank_connected", rank=link.rank, pid=link.pid)
-        self._arrivals[link.rank].set_result(link)
-
-    def _take_refusal(self, reason: str) -> None:
-        if not self._refused.done():
-            self._refused.set_result(reason)
-
-    def _note_exit(self, process: RankProcess) -> None:
+    def _end_epoch(self, ended: EndEpoch) -> None:
         assert self._group is not None
-        self._group.lose(
-            RankGroupLost(
-                f"rank {process.rank} ended with exit code {process.exit_code}",
-                epoch=self._group.facts.epoch,
-                rank=process.rank,
-            )
+        error = RankGroupLost(ended.reason, epoch=ended.epoch, rank=ended.rank)
+        log.error(
+            "epoch_ended",
+            epoch=ended.epoch,
+            rank=ended.rank,
+            cause=ended.cause.value,
+            reason=ended.reason,
         )
+        self._ended_at_s = self._loop.time()
+        group, self._group = self._group, None
+        group.lose(error)
+        self._watcher.epoch_ended(error, ended.cause)
 
-    def _note_lost(self, error: RankGroupLost) -> None:
-        if error.rank is not None:
-            self._processes[error.rank].life.fire(RankEvent.FAILED)
+    def _fail_start(self, failed: StartupFailed) -> None:
+        if not self._started.done():
+            self._started.set_exception(failed)
 
-    def _links(self) -> list[RankLink]:
-        return [arrival.result() for arrival in self._arrivals if arrival.done()]
+    def _end(self, error: RankGroupLost) -> None:
+        self._over = error
+        self._changed.set()
 
-    def _load_order(self) -> Load:
-        return Load(
-            model_path=str(self._settings.model_path.absolute()),
-            dtype=self._settings.dtype,
-            weights=self._settings.weights,
-            device=self._settings.device,
-            num_threads=self._settings.num_threads,
-            block_size=self._settings.block_size,
-            max_step_tokens=self._settings.max_step_tokens,
-            # As many rows may draw: one a lane, or a few more with drafts behind them.
-            num_lanes=max(self._settings.num_lanes, CHEAP_ROWS),
-        )
+    def _take_answer(self, rank: int, answer: Answer) -> None:
+        # One that comes late is of an epoch that is over, and nobody waits for it.
+        if self._group is not None:
+            self._group.take_answer(rank, answer)
 
-    async def _report_awaited(self) -> None:
+    def _take_lost(self, error: RankGroupLost) -> None:
+        """Hear of a loss that the group itself has found."""
+        cause = LossCause.OUT_OF_STEP
+        self._take(EpochLost(error.epoch, cause, str(error), error.rank))
+
+    def _owed_step(self, rank: int) -> int | None:
+        return None if self._group is None else self._group.owed_step(rank)
+
+    def _set_timer(self, timer: Timer, delay_s: float | None) -> None:
+        self._clear_timer(timer)
+        if delay_s is None:
+            delay_s = self._settings.load_timeout_s
+        self._timers[timer] = self._loop.call_later(delay_s, partial(self._run_out, timer))
+
+    def _run_out(self, timer: Timer) -> None:
+        del self._timers[timer]
+        self._take(TimerEnded(timer))
+
+    def _clear_timer(self, timer: Timer) -> None:
+        running = self._timers.pop(timer, None)
+        if running is not None:
+            running.cancel()
+
+    async def _report_awaited(self, interval_s: float) -> None:
         while True:
-            await asyncio.sleep(self._report_interval_s)
-            log.warning("ranks_awaited", status=self._status())
-
-    def _status(self) -> str:
-        return start_status(
-            said_hello=[link.rank for link in self._links()],
-            loaded=self._loaded,
-            world_size=self._settings.tp,
-        )
-
-    def _tell(self, phase: LoadPhase) -> None:
-        told = self._progress.values()
-        self._on_progress(
-            LoadState(
-                phase=phase,
-                world_size=self._settings.tp,
-                num_connected=len(self._links()),
-                num_loaded=len(self._loaded),
-                done_bytes=sum(progress.done_bytes for progress in told),
-                total_bytes=sum(progress.total_bytes for progress in told),
-            )
-        )
+            await asyncio.sleep(interval_s)
+            log.warning("ranks_awaited", status=self._crew.status())

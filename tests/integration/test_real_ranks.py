@@ -106,15 +106,13 @@ async def test_a_rank_killed_in_mid_step_ends_the_group_within_a_second(checkpoi
     assert not any(map(is_alive, pids))
 
 
-async def test_a_rank_stopped_in_mid_step_ends_the_group_at_the_time_out_by_name(checkpoint):
+async def test_a_rank_stopped_in_mid_step_ends_the_group_by_name(checkpoint):
     with structlog.testing.capture_logs() as logs:
         async with group_of(checkpoint, 2, collective_timeout_s=5, stop_timeout_s=1) as group:
             pids = [e["pid"] for e in logs if e["event"] == "rank_spawned"]
             os.kill(pids[1], signal.SIGSTOP)
             group.submit(PlanWriter(block_size=16).plan(prompts={0: PROMPTS[3]}))
-            with pytest.raises(
-                RankGroupLost, match="broke epoch 1: rank 1 has said nothing for 5 s"
-            ):
+            with pytest.raises(RankGroupLost, match="rank 1 was stopped by a signal"):
                 await asyncio.wait_for(group.next_outcome(), 20)
     assert not any(map(is_alive, pids))
 

@@ -1,8 +1,10 @@
 """Look at processes from outside, without waiting by guess."""
 
+import asyncio
 import os
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -34,3 +36,10 @@ def is_alive(pid: int) -> bool:
 def num_open_files() -> int:
     """Count this process's open descriptors (Linux)."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def until(is_so: Callable[[], object], *, within_s: float = 60) -> None:
+    """Wait for something that nobody tells: look again and again, up to a bound."""
+    async with asyncio.timeout(within_s):
+        while not is_so():  # noqa: ASYNC110 - another process does it, and sets no event
+            await asyncio.sleep(0.01)

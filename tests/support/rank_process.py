@@ -1,7 +1,8 @@
 """A rank process without torch: the real stream, guard and lane checks, a model of arithmetic.
 
-Run as a script: `rank_process.py BEHAVIOUR` and the arguments of `python -m ranks`. A token
-is drawn from the sum of what the lane was fed, so a slip in an order or a lane shows.
+Run as a script: `rank_process.py BEHAVIOUR` and the arguments of `python -m ranks`; several
+behaviours are joined by commas, `...-on-1-in-life-2` is that of the second process of rank 1.
+A token is drawn from the sum of what the lane was fed, so a slip in an order or a lane shows.
 """
 
 import os
@@ -42,13 +43,27 @@ class ArithmeticWorker:
         self.lanes: LaneTable | None = None
         self.model_path = Path()
         self.sums: dict[int, int] = {}
+        self.life = 1
+
+    def _begin_life(self) -> int:
+        """Count the processes that this number has had, where the model is a folder."""
+        if not self.model_path.is_dir():
+            return 1
+        lives = self.model_path / f"lives-{self.rank}"
+        with lives.open("a") as file:
+            file.write("x")
+        return len(lives.read_text())
 
     def load(self, order: Load, on_progress: OnProgress) -> Loaded:
         self.model_path = Path(order.model_path)
+        self.life = self._begin_life()
         on_progress(done_bytes=50, total_bytes=100)
         self._misbehave_in("load")
         on_progress(done_bytes=100, total_bytes=100)
-        odd = self.behaviour == "other-weights" and self.rank == 1
+        odd = self.rank == 1 and (
+            self.behaviour == "other-weights"
+            or (self.behaviour == "other-weights-in-life-2" and self.life == 2)
+        )
         return Loaded(
             weights_digest="other" if odd else "arithmetic",
             config_digest="none",
@@ -124,6 +139,7 @@ class ArithmeticWorker:
 
     def _misbehave_in(self, phase: str) -> None:
         rank = f"-on-{self.rank}"
+        life = f"{rank}-in-life-{self.life}"
         acts = {
             f"raise-in-{phase}": lambda: _raise(phase),
             f"exit-in-{phase}": lambda: os._exit(EXIT_BY_ITSELF),
@@ -131,7 +147,7 @@ class ArithmeticWorker:
             f"seize-in-{phase}": self._seize,
         }
         for name, act in acts.items():
-            if self.behaviour in (name, name + rank):
+            if {name, name + rank, name + life} & set(self.behaviour.split(",")):
                 act()
 
     def _seize(self) -> None:

@@ -23,6 +23,13 @@ class Served:
     store: RendezvousStore
     links: asyncio.Queue[RankLink] = field(default_factory=asyncio.Queue)
     refused: list[str] = field(default_factory=list)
+    messages: asyncio.Queue[RankMessage] = field(default_factory=asyncio.Queue)
+    ends: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    server: RankServer | None = None
+
+    def take_link(self, link: RankLink) -> None:
+        link.deliver_to(self.messages.put_nowait, self.ends.put_nowait)
+        self.links.put_nowait(link)
 
     async def next_link(self) -> RankLink:
         return await asyncio.wait_for(self.links.get(), 5)
@@ -34,9 +41,12 @@ async def served_ranks(**term_changes: object) -> AsyncIterator[Served]:
     server = RankServer(
         terms=terms(**term_changes),
         store=served.store,
-        on_link=served.links.put_nowait,
+        on_link=served.take_link,
         on_refused=served.refused.append,
     )
+    served.server = server
+    for rank in (0, 1):
+        server.expect(rank)
     served.address = await server.start()
     try:
         yield served

@@ -15,6 +15,7 @@ from lanehost.metrics.family import Kind
 from lanehost.metrics.metrics import FAMILIES, STANDING, Metrics
 from lanehost.metrics.seen import SEEN
 from lanehost.metrics.tally import ERRORS
+from lanehost.rank_group.events import LossCause
 from ranks.plan import Draw, RefusalKind
 from tests.support.fake_door import FakeDoor
 from tests.support.jobs import make_job, read_all
@@ -115,6 +116,7 @@ ALLOWED = {
     "world_size": {"1"},
     "prompt_cache": {"on", "off"},
     "max_drafts": {"0"},
+    "cause": {cause.value for cause in LossCause},
 }
 
 

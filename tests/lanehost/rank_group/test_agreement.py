@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lanehost.errors import StartupFailed
 from lanehost.rank_group.agreement import (
     check_agreement,
+    check_replacement,
     choose_num_blocks,
     group_facts,
     refuse_hello,
@@ -17,7 +18,7 @@ from tests.support.rank_facts import group_settings, hello, loaded, terms
 
 
 def test_a_rank_of_this_group_is_taken():
-    assert refuse_hello(hello(rank=1), terms(), set()) is None
+    assert refuse_hello(hello(rank=1), terms(), {1}) is None
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_a_rank_of_this_group_is_taken():
     ],
 )
 def test_who_is_not_of_this_group_is_refused_by_name(changes, says, is_ours):
-    refusal = refuse_hello(hello(**changes), terms(), {1})
+    refusal = refuse_hello(hello(**changes), terms(), {0})
     assert (refusal.reason, refusal.is_ours) == (says, is_ours)
 
 
@@ -160,3 +161,10 @@ def test_the_facts_are_what_all_agreed_on():
     assert (facts.world_size, facts.num_blocks, facts.kv_tokens) == (2, 7, 112)
     assert (facts.vocab_size, facts.collective) == (100, "gloo")
     assert facts.kv_bytes_per_block == 1500
+
+
+def test_a_replaced_rank_must_have_what_its_number_had_in_the_first_epoch():
+    assert check_replacement(loaded(), loaded(free_bytes=1)) is None
+    said = check_replacement(loaded(), loaded(weights_digest="x"))
+    assert said == "has weights_digest 'x', the first epoch had 'w'"
+    assert check_replacement(loaded(), loaded(geometry="h")) is not None

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from lanehost.errors import RankGroupLost
 from lanehost.rank_group.group import RankGroup, find_disagreement
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
-from ranks.wire.messages import Ready
 from tests.support.rank_facts import facts
 from tests.support.rank_stream import StreamContext
 
@@ -44,13 +44,19 @@ class Played:
     lost: list[RankGroupLost] = field(default_factory=list)
 
 
+def lose(group, rank, reason):
+    group.lose(RankGroupLost(reason, epoch=1, rank=rank))
+
+
 @asynccontextmanager
 async def played_group(**settings):
-    links = [RankLink(rank=rank, pid=rank, epoch=1) for rank in (0, 1)]
+    links = [RankLink(rank=rank, pid=rank) for rank in (0, 1)]
     contexts = [StreamContext(), StreamContext()]
-    serving = [asyncio.create_task(link.serve(c)) for link, c in zip(links, contexts, strict=True)]
     lost = []
     group = RankGroup(facts=facts(), links=links, on_lost=lost.append, **settings)
+    for link in links:
+        link.deliver_to(partial(group.take_answer, link.rank), partial(lose, group, link.rank))
+    serving = [asyncio.create_task(link.serve(c)) for link, c in zip(links, contexts, strict=True)]
     try:
         yield Played(group=group, ranks=contexts, lost=lost)
     finally:
@@ -125,7 +131,6 @@ WRONG = {
     ),
     "rank 0 answered step 2 of epoch 1, due is step 1 of epoch 1": (result(2), result(1)),
     "rank 1 answered step 1 of epoch 2, due is step 1": (result(1), result(1, epoch=2)),
-    "rank 0 said Ready": (Ready(epoch=1), result(1)),
 }
 
 
@@ -214,6 +219,30 @@ async def test_no_third_plan_is_in_flight():
         played.group.submit(plan(2))
         with pytest.raises(AssertionError, match="step 3"):
             played.group.submit(plan(3))
+
+
+async def test_a_rank_owes_the_oldest_step_that_it_has_not_answered():
+    async with played_group() as played:
+        owed = played.group.owed_step
+        assert owed(0) is None
+        played.group.submit(plan(1))
+        played.group.submit(plan(2))
+        played.group.take_answer(0, result(1))
+        assert (owed(0), owed(1)) == (2, 1)
+
+
+async def test_it_has_run_a_step_once_all_have_given_a_result():
+    async with played_group() as played:
+        played.group.submit(plan(1))
+        for rank in (0, 1):
+            played.group.take_answer(rank, refused(1))
+        await played.group.next_outcome()
+        assert not played.group.has_run_step
+        played.group.submit(plan(2))
+        for rank in (0, 1):
+            played.group.take_answer(rank, result(2))
+        await played.group.next_outcome()
+        assert played.group.has_run_step
 
 
 @given(st.lists(st.sampled_from([None, *RefusalKind]), min_size=1, max_size=4))

@@ -7,7 +7,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from lanehost.errors import RankGroupLost
 from lanehost.rank_group.rank_server import RankServer
 from lanehost.rank_group.store import RendezvousStore
 from ranks.wire import rank_pb2 as pb
@@ -65,9 +64,19 @@ async def test_bytes_and_messages_cross_the_stream():
 async def test_a_rank_that_is_gone_is_noticed_at_once():
     async with served_ranks() as served:
         async with dialled(served.address, hello()):
-            link = await served.next_link()
-        with pytest.raises(RankGroupLost, match="rank 0"):
-            await asyncio.wait_for(link.receive(), 1)
+            await served.next_link()
+        assert "rank 0" in await asyncio.wait_for(served.ends.get(), 5)
+
+
+async def test_a_rank_number_that_is_expected_again_may_dial_again():
+    async with served_ranks() as served:
+        async with dialled(served.address, hello()):
+            await served.next_link()
+        _, details = await refusal_of(served.address, hello())
+        assert details == "rank 0 has dialled already"
+        served.server.expect(0)
+        async with dialled(served.address, hello(pid=2)):
+            assert (await served.next_link()).pid == 2
 
 
 async def test_two_masters_at_once_have_ports_of_their_own():

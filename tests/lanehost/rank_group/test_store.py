@@ -131,3 +131,23 @@ async def test_waiters_are_bounded_in_number():
         await store.get("k", timeout_s=5)
     store.set("k", b"v")
     await asyncio.gather(*waiting)
+
+
+async def test_of_an_epoch_that_is_over_nothing_is_kept_and_nobody_waits():
+    store = RendezvousStore()
+    for key in ("epoch1/a", "epoch2/a", "epoch3/a", "offer/0", "epochs"):
+        store.set(key, b"v")
+    waiting = asyncio.create_task(store.get("epoch2/b", timeout_s=5))
+    await asyncio.sleep(0)
+    store.end_epoch(2)
+    with pytest.raises(InvalidRequest, match="epoch2/b' is of an epoch that is over"):
+        await waiting
+    assert [store.check([key]) for key in ("epoch1/a", "epoch2/a")] == [False, False]
+    assert store.check(["epoch3/a", "offer/0", "epochs"])
+    with pytest.raises(InvalidRequest, match="over"):
+        store.set("epoch2/late", b"v")
+    with pytest.raises(InvalidRequest, match="over"):
+        await store.get("epoch1/a", timeout_s=5)
+    store.end_epoch(1)
+    with pytest.raises(InvalidRequest, match="over"):
+        store.set("epoch2/late", b"v")

@@ -131,8 +131,8 @@ async def test_a_pool_that_does_not_fit_the_smallest_rank_fails_the_start_with_t
 
 
 async def test_missing_ranks_are_named_again_and_again_until_the_limit():
-    said, logs = await start_fails("silent-on-1", load_timeout_s=1.0, report_interval_s=0.3)
-    assert said == ("not ready within --load-timeout 1.0 s: have 1 of 2 ranks, missing rank 1")
+    said, logs = await start_fails("silent-on-1", load_timeout_s=8.0, report_interval_s=0.3)
+    assert said == ("not ready within --load-timeout 8.0 s: have 1 of 2 ranks, missing rank 1")
     reports = [entry["status"] for entry in logs if entry["event"] == "ranks_awaited"]
     assert "have 1 of 2 ranks, missing rank 1" in reports
     assert len(reports) >= 2

@@ -1,0 +1,359 @@
+"""The rank processes and their streams: what is done to them, and what they say and do.
+
+Laws: a rank is watched from the moment it is spawned; whatever a former life of a rank number
+still says is dropped; stopped in any phase, no process and no port is left. What is done about
+anything is decided elsewhere: here it becomes an event.
+"""
+
+import asyncio
+import importlib.metadata
+import os
+import secrets
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import structlog
+
+from lanehost.rank_group.agreement import Terms, check_replacement, start_status
+from lanehost.rank_group.events import (
+    EpochLost,
+    Event,
+    Exited,
+    KillFailed,
+    LossCause,
+    RankLost,
+    SaidHello,
+    SaidLeft,
+    SaidLoaded,
+    SaidReady,
+)
+from lanehost.rank_group.facts import LoadPhase, LoadState
+from lanehost.rank_group.group import Answer
+from lanehost.rank_group.link import RankLink
+from lanehost.rank_group.liveness import SLICE_S, Liveness, LivenessLimits, ProcessSight
+from lanehost.rank_group.process import RankProcess
+from lanehost.rank_group.rank_server import RankServer
+from lanehost.rank_group.seat import Seat
+from lanehost.rank_group.store import RendezvousStore
+from lanehost.settings import CHEAP_ROWS, RankGroupSettings
+from ranks.plan import StepRefused, StepResult
+from ranks.wire.messages import (
+    TOKEN_VARIABLE,
+    Broken,
+    Form,
+    Heartbeat,
+    Leave,
+    Left,
+    Load,
+    Loaded,
+    LoadProgress,
+    RankMessage,
+    Ready,
+    Shutdown,
+)
+
+log = structlog.get_logger()
+
+# A rank's idle threads spin briefly and then sleep: they share the cores with the master
+# (docs/performance.md has the figures). An operator's own values win.
+WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+
+OnProgress = Callable[[LoadState], None]
+
+
+class Crew:
+    """Owns the rank server and the rank processes."""
+
+    def __init__(
+        self,
+        settings: RankGroupSettings,
+        *,
+        rank_command: tuple[str, ...],
+        tell: Callable[[Event], None],
+        on_answer: Callable[[int, Answer], None],
+        on_progress: OnProgress,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            settings: The model, the cut, the time-outs.
+            rank_command: What starts a rank; the arguments of `python -m ranks` are appended.
+            tell: Hears what happens.
+            on_answer: Hears what ranks answer to steps.
+            on_progress: Hears how far the first start is.
+        """
+        self._settings = settings
+        self._rank_command = rank_command
+        self._tell = tell
+        self._on_answer = on_answer
+        self._on_progress = on_progress
+        self._token = secrets.token_hex(32)
+        self._address = ""
+        self._epoch = 0
+        self._work: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+        self._phase: LoadPhase | None = LoadPhase.STARTING
+        # By rank, what the first epoch was made of.
+        self._first_loaded: dict[int, Loaded] = {}
+        self._store = RendezvousStore()
+        self.seats: dict[int, Seat] = {}
+        self.liveness = Liveness(
+            LivenessLimits(
+                heartbeat_s=settings.heartbeat_timeout_s, stall_s=settings.stall_timeout_s
+            )
+        )
+        self._server = RankServer(
+            terms=Terms(
+                world_size=settings.tp,
+                build=importlib.metadata.version("lanehost"),
+                token=self._token,
+            ),
+            store=self._store,
+            on_link=self._take_link,
+            on_refused=self._take_refusal,
+        )
+
+    @property
+    def links(self) -> list[RankLink]:
+        """The streams that are there, in rank order."""
+        seats = (self.seats[rank] for rank in sorted(self.seats))
+        return [seat.link for seat in seats if seat.link is not None]
+
+    @property
+    def loaded(self) -> dict[int, Loaded]:
+        """What each rank has loaded, as far as it is known."""
+        return {r: seat.loaded for r, seat in self.seats.items() if seat.loaded is not None}
+
+    async def start(self) -> None:
+        """Open the port for ranks."""
+        self._address = await self._server.start()
+        log.info("rank_server_started", address=self._address, world_size=self._settings.tp)
+
+    async def stop(self) -> None:
+        """End all ranks and the server; safe in any phase, bounded in time."""
+        self._is_stopping = True
+        for seat in self.seats.values():
+            seat.send(Shutdown(reason="the master ends"))
+        while self._work:
+            await asyncio.wait(self._work)
+        timeout_s = self._settings.stop_timeout_s
+        processes = [seat.process for seat in self.seats.values() if seat.process is not None]
+        await asyncio.gather(*(process.stop(timeout_s=timeout_s) for process in processes))
+        await self._server.stop()
+
+    def spawn(self, rank: int) -> None:
+        """Start a process for this number, in place of one that is gone."""
+        if not self._is_stopping:
+            seat = self.seats[rank] = Seat(rank)
+            self._server.expect(rank)
+            self.liveness.begin(rank)
+            seat.spawning = self._do(self._spawn(seat))
+
+    def kill(self, rank: int) -> None:
+        """End its process at once."""
+        self.liveness.forget(rank)
+        self._do(self._kill(self.seats[rank]))
+
+    def tell_load(self, rank: int) -> None:
+        """Tell it what to load."""
+        settings = self._settings
+        order = Load(
+            model_path=str(settings.model_path.absolute()),
+            dtype=settings.dtype,
+            weights=settings.weights,
+            device=settings.device,
+            num_threads=settings.num_threads,
+            block_size=settings.block_size,
+            max_step_tokens=settings.max_step_tokens,
+            # As many rows may draw: one a lane, or a few more with drafts behind them.
+            num_lanes=max(settings.num_lanes, CHEAP_ROWS),
+        )
+        self.seats[rank].send(order)
+
+    def tell_form(self, form: Form) -> None:
+        """Tell all ranks to form the group."""
+        self._first_loaded = self._first_loaded or self.loaded
+        self._epoch = form.epoch
+        self._store.end_epoch(form.epoch - 1)
+        self.show(LoadPhase.FORMING)
+        for seat in self.seats.values():
+            seat.send(form)
+
+    def tell_leave(self, rank: int, epoch: int) -> None:
+        """Tell a rank that this epoch is over."""
+        self.liveness.take_out_of_group(rank)
+        self._store.end_epoch(epoch)
+        self.seats[rank].send(Leave(epoch=epoch))
+
+    def note_ready(self) -> None:
+        """From now on ranks are in the group: the start is over, and only words are life."""
+        self.show(LoadPhase.READY)
+        self._phase = None
+        for rank in self.seats:
+            self.liveness.put_in_group(rank)
+
+    def look(self, elapsed_s: float, owed_step: Callable[[int], int | None]) -> None:
+        """See who has fallen silent or stands still."""
+        for found in self.liveness.look(elapsed_s, see=self._see, owed_step=owed_step):
+            if found.cause is LossCause.STALLED:
+                # It may wait for another that hangs: who answers to Leave is not at fault.
+                self._tell(EpochLost(self._epoch, found.cause, found.reason, found.rank))
+            else:
+                self._tell(RankLost(found.rank, found.cause, found.reason))
+
+    def show(self, phase: LoadPhase) -> None:
+        """Tell how far the first start is; later ones are told by the log alone."""
+        if self._phase is None:
+            return
+        self._phase = phase
+        told = [seat.progress for seat in self.seats.values() if seat.progress is not None]
+        self._on_progress(
+            LoadState(
+                phase=phase,
+                world_size=self._settings.tp,
+                num_connected=len(self.links),
+                num_loaded=len(self.loaded),
+                done_bytes=sum(progress.done_bytes for progress in told),
+                total_bytes=sum(progress.total_bytes for progress in told),
+            )
+        )
+
+    def status(self) -> str:
+        """Say who is awaited."""
+        return start_status(
+            said_hello=[link.rank for link in self.links],
+            loaded=self.loaded,
+            world_size=self._settings.tp,
+        )
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def _is_former(self, seat: Seat) -> bool:
+        return self.seats[seat.rank] is not seat or self._is_stopping
+
+    async def _spawn(self, seat: Seat) -> None:
+        # A rank needs what its master was given (paths, devices), and the token.
+        environment = {**WAIT_POLICY, **os.environ, TOKEN_VARIABLE: self._token}
+        who = ("--rank", str(seat.rank), "--world-size", str(self._settings.tp))
+        try:
+            seat.process = await RankProcess.spawn(
+                rank=seat.rank,
+                command=(*self._rank_command, "--master", self._address, *who),
+                environment=environment,
+            )
+        except OSError as err:
+            if not self._is_stopping:
+                self._tell(Exited(seat.rank, f"rank {seat.rank} cannot be started: {err}"))
+            return
+        seat.process.on_exit(partial(self._note_exit, seat))
+        if not self._is_stopping:
+            self.show(self._phase or LoadPhase.STARTING)
+
+    async def _kill(self, seat: Seat) -> None:
+        if seat.spawning is not None:
+            await asyncio.wait({seat.spawning})
+        if seat.process is not None and not await seat.process.kill():
+            self._tell(KillFailed(seat.rank))
+
+    def _take_link(self, link: RankLink) -> None:
+        log.info("rank_connected", rank=link.rank, pid=link.pid)
+        seat = self.seats[link.rank]
+        seat.link = link
+        seat.last_words = asyncio.get_running_loop().create_future()
+        link.deliver_to(partial(self._hear, seat), partial(self._note_end, seat))
+        self.liveness.hear(link.rank)
+        self.show(LoadPhase.LOADING)
+        self._tell(SaidHello(link.rank))
+
+    def _take_refusal(self, reason: str) -> None:
+        if self._phase is not None:
+            self._tell(EpochLost(self._epoch, LossCause.DISAGREES, reason))
+
+    def _hear(self, seat: Seat, message: RankMessage) -> None:
+        if self._is_former(seat):
+            return
+        rank = seat.rank
+        self.liveness.hear(rank)
+        match message:
+            case Heartbeat(step_id=step_id, num_stages=num_stages):
+                self.liveness.hear_beat(rank, step_id=step_id, num_stages=num_stages)
+            case StepResult() | StepRefused():
+                self._on_answer(rank, message)
+            case LoadProgress():
+                seat.progress = message
+                self.show(self._phase or LoadPhase.LOADING)
+            case Loaded():
+                self._take_loaded(seat, message)
+            case _:
+                self._tell(_event_of(rank, message))
+
+    def _take_loaded(self, seat: Seat, loaded: Loaded) -> None:
+        rank, first = seat.rank, self._first_loaded.get(seat.rank)
+        seat.loaded = loaded
+        log.info("rank_loaded", rank=rank, geometry=loaded.geometry)
+        self.show(LoadPhase.LOADING)
+        difference = None if first is None else check_replacement(first, loaded)
+        if difference is None:
+            self._tell(SaidLoaded(rank))
+        else:
+            self._tell(RankLost(rank, LossCause.DISAGREES, f"rank {rank} {difference}"))
+
+    def _note_end(self, seat: Seat, reason: str) -> None:
+        assert seat.last_words is not None
+        seat.last_words.set_result(reason)
+        self._look_into(seat, RankLost(seat.rank, LossCause.DISCONNECTED, reason))
+
+    def _note_exit(self, seat: Seat) -> None:
+        assert seat.process is not None
+        reason = f"rank {seat.rank} ended with exit code {seat.process.exit_code}"
+        self._look_into(seat, Exited(seat.rank, reason))
+
+    def _look_into(self, seat: Seat, event: RankLost | Exited) -> None:
+        """Tell of a loss: at once to those who serve, with all that can be said to the start."""
+        if self._is_former(seat):
+            return
+        if self._phase is None:
+            self._tell(event)
+        elif not seat.is_looked_into:
+            seat.is_looked_into = True
+            self._do(self._tell_all_of(seat))
+
+    async def _tell_all_of(self, seat: Seat) -> None:
+        reason = await seat.find_out()
+        if not self._is_former(seat):
+            self._tell(RankLost(seat.rank, LossCause.EXITED, reason))
+
+    def _see(self, rank: int) -> ProcessSight | None:
+        process = self.seats[rank].process
+        return None if process is None else process.see()
+
+
+def _event_of(rank: int, message: RankMessage) -> Event:
+    match message:
+        case Ready(epoch=epoch):
+            return SaidReady(rank, epoch)
+        case Left(epoch=epoch):
+            return SaidLeft(rank, epoch)
+        case Broken(epoch=epoch, suspect=suspect, reason=reason):
+            said = f"rank {rank} says that the group is broken: {reason}"
+            if suspect == rank:
+                return RankLost(rank, LossCause.BROKEN, said)
+            return EpochLost(epoch, LossCause.BROKEN, said, suspect)
+        case _:
+            kind = type(message).__name__
+            reason = f"out of step: rank {rank} said {kind} in mid-life"
+            return RankLost(rank, LossCause.OUT_OF_STEP, reason)
+
+
+async def tick(crew: Crew, owed_step: Callable[[int], int | None]) -> None:
+    """Look at the crew slice after slice, for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began_s = loop.time()
+        await asyncio.sleep(SLICE_S)
+        crew.look(loop.time() - began_s, owed_step)
