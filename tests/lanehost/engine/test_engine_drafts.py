@@ -102,8 +102,9 @@ async def test_a_fault_behind_a_right_guess_still_delivers_what_was_right():
 
         spoiled = False
 
-    rig = EngineRig(fake_facts(num_blocks=64), max_drafts=8)
-    rig.engine._backend = SpoiledRanks(rig.ranks.facts)
+    rig = EngineRig(
+        fake_facts(num_blocks=64), max_drafts=8, wrap=lambda ranks: SpoiledRanks(ranks.facts)
+    )
     async with rig.running():
         events = await read_all(rig.send(make_job((1, 2), max_tokens=40)))
     assert isinstance(ending(events).error, ReplyCorrupt)
