@@ -119,9 +119,10 @@ class RankProcess:
         for number, wait_s in steps:
             if self._watcher.done():
                 return True
-            # It may end between the look and the signal.
+            # It may end between the look and the signal. `send_signal` of asyncio would look by
+            # itself, and take the exit code from who waits for it.
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self.pid, number)
             done, _ = await asyncio.wait({self._watcher}, timeout=wait_s)
             if done:
                 return True

@@ -105,7 +105,7 @@ def test_floats_that_are_rounded_at_load_are_another_model_and_the_facts_say_so(
     assert told[-1][0] == told[-1][1]
     (event,) = [log for log in logs if log["event"] == "model_loaded"]
     assert event["weights"] == weights
-    worker.form(FORM)
+    worker.form(FORM, Abort())
     result = worker.run(PlanWriter(block_size=16).plan(prompts={1: [1, 2, 3]}))
     assert isinstance(result, StepResult)
 

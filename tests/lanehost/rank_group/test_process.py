@@ -46,6 +46,20 @@ async def test_a_killed_process_is_gone_even_when_it_was_stopped():
     assert process.exit_code == -signal.SIGKILL
 
 
+async def test_the_exit_code_of_a_process_that_ends_while_it_is_killed_is_kept():
+    async def end_twice():
+        process = await RankProcess.spawn(
+            rank=0, command=("sh", "-c", "exec sleep 60"), environment=os.environ
+        )
+        os.kill(process.pid, signal.SIGKILL)
+        await process.kill()
+        return process.exit_code
+
+    # Each is a race: it went wrong once in some dozens.
+    codes = [await end_twice() for _ in range(150)]
+    assert set(codes) == {-signal.SIGKILL}
+
+
 async def test_a_process_is_seen_to_be_stopped_and_to_use_the_processor():
     process = await spawn("while True: pass")
     first = process.see()
