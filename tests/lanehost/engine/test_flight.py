@@ -4,7 +4,7 @@ from lanehost.engine.flight import Flight
 from lanehost.errors import RankGroupLost
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.fake_ranks import FakeRanks
 from tests.support.jobs import ending, make_job
 
 
@@ -79,14 +79,19 @@ def test_repr_shows_what_is_out():
 class OutOfStep(FakeRanks):
     """Its first step fails, and of one step it says something else than what became of it."""
 
-    def __init__(self, step_id, said):
-        super().__init__(fake_facts())
+    def __init__(self, ranks, step_id, said):
+        super().__init__(ranks.facts)
+        self.ranks = ranks
         self.fails = lambda plan: plan.step_id == 1
         self.step_id, self.said = step_id, said
 
     async def next_outcome(self):
         outcome = await super().next_outcome()
         return self.said if outcome.step_id == self.step_id else outcome
+
+    def lose(self, error=None):
+        super().lose(error)
+        self.ranks.lose(error)  # whose epochs go on when they are lost
 
 
 def refusal(step_id, kind):
@@ -103,9 +108,11 @@ def refusal(step_id, kind):
     ],
 )
 async def test_a_step_behind_one_that_failed_can_only_be_skipped_and_no_other_can(said, words):
-    rig = EngineRig(wrap=lambda _: OutOfStep(said.step_id, said))
+    rig = EngineRig(wrap=lambda ranks: OutOfStep(ranks, said.step_id, said))
     streams = [rig.send(make_job()) for _ in range(2)]
-    with pytest.raises(RankGroupLost, match=words):
+    with pytest.raises(RankGroupLost, match="given up"):
         await rig.engine.run()
+    with pytest.raises(RankGroupLost, match=words):
+        await rig.ranks.next_outcome()
     for stream in streams:
         assert isinstance(ending([event async for event in stream]).error, RankGroupLost)
