@@ -26,8 +26,8 @@ def order(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
     write_hf_checkpoint(folder, "llama")
     return Load(
-        model_path=str(folder), dtype="float32", device="cpu", num_threads=1, block_size=16,
-        max_step_tokens=32, num_lanes=2,
+        model_path=str(folder), dtype="float32", weights="auto", device="cpu", num_threads=1,
+        block_size=16, max_step_tokens=32, num_lanes=2,
     )  # fmt: skip
 
 
