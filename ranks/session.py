@@ -18,7 +18,7 @@ import structlog
 
 from ranks.abort import Abort
 from ranks.epochs import Epochs
-from ranks.errors import BadOrder, FellowLost, GivenUp, MasterLost, StepBroken
+from ranks.errors import BadOrder, FellowLost, GivenUp, MasterLost, RendezvousFailed, StepBroken
 from ranks.heartbeat import beating
 from ranks.link import MasterLink
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -188,6 +188,9 @@ class _Life:
             log.info("forming_given_up", epoch=order.epoch)
         except FellowLost as err:
             self._break(order.epoch, suspect=err.suspect, reason=str(err))
+        except RendezvousFailed as err:
+            # The store knows of an epoch that is over before Leave is here.
+            self._break(order.epoch, suspect=None, reason=str(err))
         else:
             self._link.send(Ready(epoch=order.epoch))
 

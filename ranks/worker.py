@@ -104,6 +104,7 @@ class ModelWorker:
             FellowLost: The ranks did not meet in time.
             GivenUp: There was an abort meanwhile.
             OutOfRoom: The pool does not fit.
+            RendezvousFailed: The store does not serve this epoch, mostly since it is over.
         """
         model = self._model
         if model is None or self._collective is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ranks.errors import FellowLost, GivenUp, StepBroken
+from ranks.errors import FellowLost, GivenUp, RendezvousFailed, StepBroken
 from ranks.link import open_channel
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import EXIT_FATAL, EXIT_MASTER_LOST, EXIT_OK, live
@@ -267,6 +267,21 @@ def test_a_group_that_cannot_be_formed_ends_the_epoch_and_not_the_rank(master):
     with living(master, worker):
         master.say(FORM)
         assert master.hear() == Broken(epoch=4, suspect=0, reason="rank 0 has not come")
+        master.say(Leave(epoch=4))
+        assert master.hear() == Left(epoch=4)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_store_that_knows_an_epoch_to_be_over_before_leave_is_here_ends_no_rank(master, is_told):
+    worker = ScriptedWorker()
+    worker.waits = "for nothing in form"
+    worker.raises = RendezvousFailed("'epoch4/memory' is of an epoch that is over")
+    with living(master, worker):
+        master.say(FORM)
+        assert worker.began.wait(10)
+        worker.go_on.set()
+        if not is_told:
+            assert master.hear() == Broken(epoch=4, suspect=None, reason=str(worker.raises))
         master.say(Leave(epoch=4))
         assert master.hear() == Left(epoch=4)
 
