@@ -128,10 +128,10 @@ def test_a_survivor_goes_on_with_a_fresh_fellow_and_draws_the_same(order, collec
 def footprint(pid):
     """Descriptors, threads and maps of a process, and its resident bytes."""
     process = Path(f"/proc/{pid}")
-    counts = [len(list((process / part).iterdir())) for part in ("fd", "task")]
+    files, threads = (len(list((process / part).iterdir())) for part in ("fd", "task"))
     maps = len((process / "maps").read_text().splitlines())
     resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return counts, maps, resident
+    return files, threads, maps, resident
 
 
 @pytest.mark.parametrize("collective", ["shm", "gloo"])
@@ -146,12 +146,13 @@ def test_nothing_is_left_of_epochs_that_are_over(order, collective):
                 found.append([footprint(master.processes[rank].pid) for rank in BOTH])
             tokens_of(master, epoch)
             leave(master, epoch, *BOTH)
-    for (counts, maps, resident), (later_counts, later_maps, later_resident) in zip(
-        *found, strict=True
-    ):
-        assert later_counts == counts
-        assert later_maps <= maps + 8
-        assert later_resident < resident + (8 << 20)
+    for (files, threads, maps, resident), later in zip(*found, strict=True):
+        # One thing left by each of the 40 epochs between would be 40. The threads of gRPC
+        # come and go by some, and each has its maps.
+        assert later[0] == files
+        assert later[1] <= threads + 4
+        assert later[2] <= maps + 16
+        assert later[3] < resident + (8 << 20)
 
 
 def test_stages_rise_in_a_long_step_and_stand_still_in_one_that_hangs(order):
