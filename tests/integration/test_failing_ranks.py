@@ -99,7 +99,7 @@ async def test_a_poisoned_prompt_fails_alone_and_harms_no_neighbour_in_its_steps
 
 SMALL_PROMPTS = {0: [1, 2, 3], 3: [7, 300, 8]}
 LOSSES = {
-    "late-token=300": "broke epoch 1: RuntimeError while it was computed",
+    "late-token=300": r"rank [01] says that the group is broken: RuntimeError while it was",
     "fail-token=300@1": "rank 1 could not run step 1, and rank 0 has said nothing of it",
 }
 
