@@ -120,8 +120,20 @@ def test_two_servers_on_one_port_the_second_says_so_and_exits(tmp_path, option):
             assert second.rank_processes() == []
 
 
-def test_a_killed_rank_ends_open_streams_with_unavailable_and_the_server_with_3(tmp_path):
-    with starting(tmp_path, "--http-port", "0", "--tp", "2") as served:
+def test_a_killed_rank_is_replaced_and_an_open_stream_goes_on_as_if_nothing_was(tmp_path):
+    with serving(tmp_path, "--tp", "2") as served, Client(served.grpc_address) as client:
+        solo = client.generate(prompt="Once", max_tokens=200, ignore_eos=True)
+        with client.stream(prompt="Once", max_tokens=200, ignore_eos=True) as stream:
+            next(iter(stream))
+            served.rank_processes()[1].kill()
+            for _ in stream:
+                pass
+            assert stream.reply.token_ids == solo.token_ids
+        served.wait_event("epoch_formed")
+
+
+def test_ranks_given_up_end_open_streams_with_unavailable_and_the_server_with_3(tmp_path):
+    with starting(tmp_path, "--http-port", "0", "--tp", "2", "--max-restarts", "0") as served:
         served.wait_ready()
         victim = served.rank_processes()[1]
         with (
