@@ -148,7 +148,7 @@ def test_ranks_given_up_end_open_streams_with_unavailable_and_the_server_with_3(
                     pass
         assert "ServerUnavailable" in type(caught.value).__name__
         assert served.process.wait(10) == 3
-        assert "lanehost: the ranks were lost (rank " in served.log_text()
+        assert "lanehost: the ranks were given up (" in served.log_text()
         assert all_gone(ranks, within_s=GONE_WITHIN_S)
 
 

@@ -70,5 +70,6 @@ def test_the_last_line_of_a_server_that_lost_its_ranks_says_what_to_do():
     err = io.StringIO()
     StartupConsole(out=io.StringIO(), err=err).lost(RankGroupLost("rank 1 ended", epoch=1, rank=1))
     assert (
-        err.getvalue() == "lanehost: the ranks were lost (rank 1 ended): start the server again\n"
+        err.getvalue()
+        == "lanehost: the ranks were given up (rank 1 ended): start the server again\n"
     )
