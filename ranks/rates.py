@@ -40,8 +40,6 @@ _STDIN = 0
 # Memory that is read is as large as the weights, so that a cache holds as much of it.
 _LEAST_READ, _MOST_READ = 16 << 20, 1 << 30
 _BLOCK_SIZE = 16
-# The head multiplies each row twice: quantized, and what that left of it.
-_HEAD_TIMES = 2
 
 
 def tell_rates(model_path: Path, dtype_name: str, num_threads: int) -> dict[str, Any]:
@@ -80,12 +78,12 @@ def _tell_native(model: NativeLlama, library: NativeLibrary, num_threads: int) -
     return {
         "weights": {
             "products": _tell_weights(products),
-            "head": _tell_weights([parts.head], _HEAD_TIMES),
+            "head": _tell_weights([parts.head]),
         },
         "kv_bytes_per_position": model.kv_bytes_per_block(_BLOCK_SIZE) // _BLOCK_SIZE,
         "ops_per_s": {
             "products": measure_products(library, parts.layers[0].gate, num_threads),
-            "head": measure_products(library, parts.head, num_threads),
+            "head": measure_products(library, parts.head, num_threads, is_fine=True),
         },
     }
 
@@ -112,10 +110,10 @@ def _matrices(layer: LayerParts) -> Iterator[PackedMatrix]:
     yield from (*layer.qkv, *layer.output, layer.gate, layer.up, *layer.down)
 
 
-def _tell_weights(matrices: list[PackedMatrix], times: int = 1) -> dict[str, int]:
+def _tell_weights(matrices: list[PackedMatrix]) -> dict[str, int]:
     return {
         "bytes": sum(matrix.data.nbytes for matrix in matrices),
-        "macs": times * sum(matrix.outputs * matrix.inputs for matrix in matrices),
+        "macs": sum(matrix.outputs * matrix.inputs for matrix in matrices),
     }
 
 

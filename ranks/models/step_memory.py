@@ -95,7 +95,7 @@ def native_step_bytes(
     values = _NATIVE_HIDDEN_COPIES * shape.hidden + heads + attended + num_threads * _MLP_UNIT
     quantized = shape.hidden + attended + sum(shape.mlp_parts)
     row = values * _FLOAT32 + quantized * (32 + 12) // 32 + shape.head_dim * 4 * _FLOAT64
-    # A row of the head is quantized in two parts.
+    # A row of the head takes two bytes a value.
     draw = config.vocab_size * _LOGIT_COPIES * _FLOAT32 + 2 * shape.hidden
     draws = limits.num_lanes * draw
     rows = limits.max_step_tokens + _TILE_ROWS

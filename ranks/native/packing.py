@@ -7,6 +7,8 @@ its groups; a Q4_0 group, scale · (q - 8), becomes scale · q + minimum with th
 How a block lies in memory: `csrc/kernels.h`.
 """
 
+import contextlib
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,6 +22,7 @@ COLUMNS = 16
 # Rows of a file that are unpacked at once: a whole vocabulary would take eight times its bytes.
 ROWS_AT_ONCE = 4096
 _LINE = 64
+_CHUNK = 32 << 20
 
 Bytes = npt.NDArray[np.uint8]
 _Rows = TypeVar("_Rows", Bytes, npt.NDArray[np.float16])
@@ -214,8 +217,36 @@ def _block_bytes(kind: MatrixKind, num_groups: int) -> int:
     return _scale_bytes(num_groups) + num_groups * 512
 
 
+class _Memory:
+    """Hands out bytes for matrices, one after the other, from chunks of many.
+
+    So that a product reads on from matrix to matrix within large pages, where the system has
+    them: over small ones a processor fetches ahead only to the end of each. A chunk lives as
+    long as any matrix in it.
+    """
+
+    def __init__(self) -> None:
+        self._chunk = np.empty(0, dtype=np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        """Uint8 [size] on a line of the cache, not set."""
+        size_in_lines = -(-size // _LINE) * _LINE
+        if size_in_lines > len(self._chunk):
+            self._chunk = _map(max(size_in_lines, _CHUNK))
+        taken, self._chunk = self._chunk[:size], self._chunk[size_in_lines:]
+        return taken
+
+
+def _map(size: int) -> Bytes:
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
+_memory = _Memory()
+
+
 def _on_a_line(num_blocks: int, block_bytes: int) -> Bytes:
-    size = num_blocks * block_bytes
-    memory = np.empty(size + _LINE, dtype=np.uint8)
-    at = -memory.ctypes.data % _LINE
-    return memory[at : at + size].reshape(num_blocks, block_bytes)
+    return _memory.take(num_blocks * block_bytes).reshape(num_blocks, block_bytes)

@@ -17,17 +17,18 @@ from ranks.native.parts import Floats
 _VECTOR = 16
 # Below this a group counts as zeros: 127 / x would not be a number.
 _LEAST = np.uint32(0x0DA24260).view(np.float32)
+_FINEST = np.float32(16383)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedRows:
-    """Rows of int8 [rows, inputs], and what turns them into numbers.
+    """Rows of int8 or int16 [rows, inputs], and what turns them into numbers.
 
-    Shapes: `scales` [rows, halves of groups]; `weighted_sums` [rows, groups], the sum of
+    Shapes: `scales` [rows, halves of groups, or groups]; `weighted_sums` [rows, groups], the sum of
     what the values of a group stand for.
     """
 
-    values: npt.NDArray[np.int8]
+    values: npt.NDArray[np.int8] | npt.NDArray[np.int16]
     scales: Floats
     weighted_sums: Floats
 
@@ -50,12 +51,20 @@ def quantize(x: Floats) -> QuantizedRows:
     return QuantizedRows(values=values.reshape(x.shape), scales=scales, weighted_sums=weighted_sums)
 
 
-def rest_of(x: Floats, quantized: QuantizedRows) -> Floats:
-    """What quantizing [rows, inputs] has left of each value."""
-    scales = quantized.scales.repeat(GROUP // 2, axis=1)
+def quantize_finely(x: Floats) -> QuantizedRows:
+    """Quantize [rows, inputs] in fifteen bits; there is one scale for a group here, not two."""
+    grouped = x.reshape(x.shape[0], -1, GROUP)
     with np.errstate(all="ignore"):
-        rest: Floats = x - quantized.values.astype(np.float32) * scales
-    return rest
+        greatest = np.abs(grouped).max(axis=2)
+        is_finite = np.isfinite(greatest)
+        is_used = is_finite & (greatest >= _LEAST)
+        factors = _FINEST / np.where(is_used, greatest, np.float32(1))
+        rounded = np.rint(grouped * factors[:, :, None])
+        values = np.where(is_used[:, :, None], rounded, 0).astype(np.int16)
+        scales = np.where(is_used, greatest / _FINEST, np.float32(0))
+        scales = np.where(is_finite, scales, np.float32(np.nan)).astype(np.float32)
+        weighted_sums = values.sum(axis=2, dtype=np.int32).astype(np.float32) * scales
+    return QuantizedRows(values=values.reshape(x.shape), scales=scales, weighted_sums=weighted_sums)
 
 
 class ReferenceMatrix:
@@ -83,6 +92,21 @@ class ReferenceMatrix:
         with np.errstate(all="ignore"):
             for group in range(num_halves // 2):
                 total += (half(2 * group) + half(2 * group + 1)) * self._scales[group]
+                if self._minimums is not None:
+                    total += self._minimums[group] * x.weighted_sums[:, group, None]
+        return total
+
+    def product_finely(self, x: QuantizedRows) -> Floats:
+        """[rows, inputs] in fifteen bits → [rows, outputs]."""
+        rows, num_groups = x.scales.shape
+        # Sums of a group stay below 2^27: exact in double precision, rounded once after it.
+        values = x.values.reshape(rows, num_groups, -1).astype(np.float64)
+        total = np.zeros((rows, self._quants.shape[2]), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            for group in range(num_groups):
+                quants = self._quants[2 * group : 2 * group + 2].reshape(GROUP, -1)
+                sums = (values[:, group] @ quants.astype(np.float64)).astype(np.float32)
+                total += sums * x.scales[:, group, None] * self._scales[group]
                 if self._minimums is not None:
                     total += self._minimums[group] * x.weighted_sums[:, group, None]
         return total

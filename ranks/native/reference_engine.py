@@ -73,10 +73,7 @@ class ReferenceEngine:
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
         normed = reference.norm(x, norm, self._shape.norm_eps)
-        quantized = reference.quantize(normed)
-        rest = reference.quantize(reference.rest_of(normed, quantized))
-        with np.errstate(all="ignore"):
-            return self._product(weight, quantized) + self._product(weight, rest)
+        return self._taken_apart(weight).product_finely(reference.quantize_finely(normed))
 
     def parts_ns(self) -> dict[str, int]:
         """None: what numpy takes is of no interest."""
@@ -88,10 +85,13 @@ class ReferenceEngine:
 
     def _product(self, matrix: PackedMatrix, x: QuantizedRows) -> Floats:
         """Multiply; what was taken apart is kept, at eight bits a weight."""
+        return self._taken_apart(matrix).product(x)
+
+    def _taken_apart(self, matrix: PackedMatrix) -> ReferenceMatrix:
         self._num_products += 1
         if id(matrix) not in self._matrices:
             self._matrices[id(matrix)] = ReferenceMatrix(matrix)
-        return self._matrices[id(matrix)].product(x)
+        return self._matrices[id(matrix)]
 
     def _sum_shards(
         self, matrices: tuple[PackedMatrix, ...], x: Floats, widths: tuple[int, ...]

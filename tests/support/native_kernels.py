@@ -40,6 +40,15 @@ class _Activations(ctypes.Structure):
     )
 
 
+class _FineActivations(ctypes.Structure):
+    _fields_ = (
+        ("values", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("weighted_sums", ctypes.c_void_p),
+        ("groups", ctypes.c_int32),
+    )
+
+
 class _Task(ctypes.Structure):
     _fields_ = (
         ("keys", ctypes.c_void_p),
@@ -83,6 +92,20 @@ class TiledRows:
         return self.scales, self.weighted_sums
 
 
+@dataclass
+class FineRows:
+    """Activations in fifteen bits, row by row."""
+
+    values: np.ndarray
+    scales: np.ndarray
+    weighted_sums: np.ndarray
+
+    def struct(self) -> _FineActivations:
+        return _FineActivations(
+            *map(address, (self.values, self.scales, self.weighted_sums)), self.scales.shape[1]
+        )
+
+
 class Kernels:
     """All kernels of one set of instructions."""
 
@@ -110,6 +133,27 @@ class Kernels:
         self._functions.lanehost_product(
             self._set, ctypes.byref(struct), 0, weight.outputs // 16,
             ctypes.byref(tiled.struct()), len(x), address(y),
+        )  # fmt: skip
+        return y
+
+    def quantize_finely(self, x: np.ndarray) -> FineRows:
+        fine = FineRows(
+            values=np.full(x.shape, 7, np.int16),
+            scales=np.full((len(x), x.shape[1] // GROUP), np.nan, np.float32),
+            weighted_sums=np.full((len(x), x.shape[1] // GROUP), np.nan, np.float32),
+        )
+        struct = fine.struct()
+        self._functions.lanehost_quantize_finely(
+            self._set, address(x), len(x), ctypes.byref(struct)
+        )
+        return fine
+
+    def product_finely(self, weight: PackedMatrix, x: np.ndarray) -> np.ndarray:
+        fine, struct = self.quantize_finely(x), matrix_struct(weight)
+        y = np.full((len(x), weight.outputs), np.nan, np.float32)
+        self._functions.lanehost_product_finely(
+            self._set, ctypes.byref(struct), 0, weight.outputs // 16,
+            ctypes.byref(fine.struct()), len(x), address(y),
         )  # fmt: skip
         return y
 

@@ -15,6 +15,7 @@
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 using lanehost::Activations;
+using lanehost::FineActivations;
 using lanehost::AttentionTask;
 using lanehost::Half;
 using lanehost::KernelSet;
@@ -102,8 +103,8 @@ EXPORTED void lanehost_parts(const Model* model, int64_t* ns) {
 EXPORTED double lanehost_read_ns(const uint64_t* words, int64_t count, uint64_t* sum) {
     return lanehost::read_ns(words, count, sum);
 }
-EXPORTED double lanehost_hot_ops(const char* set, const Matrix* weight, double for_s) {
-    return lanehost::hot_ops(*find(set), *weight, for_s);
+EXPORTED double lanehost_hot_ops(const char* set, const Matrix* weight, int is_fine, double for_s) {
+    return lanehost::hot_ops(*find(set), *weight, is_fine, for_s);
 }
 EXPORTED uint64_t lanehost_num_stages(const Model* model) { return model->num_stages(); }
 
@@ -115,6 +116,15 @@ EXPORTED void lanehost_quantize(const char* set, const float* x, int rows, const
 EXPORTED void lanehost_product(const char* set, const Matrix* weight, int first, int last,
                                const Activations* x, int rows, float* y) {
     find(set)->product(*weight, first, last, *x, rows, y, weight->outputs, Write::kSet);
+}
+EXPORTED void lanehost_quantize_finely(const char* set, const float* x, int rows,
+                                       const FineActivations* to) {
+    for (int row = 0; row < rows; row++, x += to->groups * lanehost::kGroup)
+        find(set)->quantize_finely(x, *to, row);
+}
+EXPORTED void lanehost_product_finely(const char* set, const Matrix* weight, int first, int last,
+                                      const FineActivations* x, int rows, float* y) {
+    find(set)->product_finely(*weight, first, last, *x, rows, y, weight->outputs);
 }
 EXPORTED void lanehost_norm(const char* set, const float* x, const float* weight, int width,
                             float eps, float* y) {

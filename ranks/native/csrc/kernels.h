@@ -27,6 +27,15 @@ struct Activations {
     int32_t groups;
 };
 
+// Rows of activations in fifteen bits, one row after the other, a scale for each group.
+struct FineActivations {
+    int16_t* values;
+    float* scales;
+    float* weighted_sums;  // the sum of what the values of a group stand for
+    int32_t groups;
+};
+constexpr float kFinest = 16383.0f;  // the greatest value: 127 times it, 32 times, is an int32
+
 enum MatrixKind : int32_t { kFourBit = 4, kEightBit = 8 };
 
 // A weight [outputs, inputs] in blocks of 16 outputs. The 16 columns of a block lie side by
@@ -75,6 +84,10 @@ struct KernelSet {
     // y[row][column] for blocks [first, last); y points at column 0 of block 0.
     void (*product)(const Matrix& weight, int first, int last, const Activations& x, int rows,
                     float* y, int64_t stride, Write write);
+    // The same for rows in fifteen bits.
+    void (*quantize_finely)(const float* x, const FineActivations& to, int row);
+    void (*product_finely)(const Matrix& weight, int first, int last, const FineActivations& x,
+                           int rows, float* y, int64_t stride);
     void (*norm)(const float* x, const float* weight, int width, float eps, float* y);
     // Rotate the halves of a head against each other, then multiply by `scale`.
     void (*rotate)(float* head, const float* cos, const float* sin, int head_dim, float scale);

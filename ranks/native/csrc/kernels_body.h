@@ -6,8 +6,10 @@
 
 namespace {
 using lanehost::Activations;
+using lanehost::FineActivations;
 using lanehost::kColumns;
 using lanehost::kEightBit;
+using lanehost::kFinest;
 using lanehost::kFourBit;
 using lanehost::kGroup;
 using lanehost::kHalfGroup;
@@ -42,10 +44,11 @@ LANE_INLINE Floats exponential(Floats x) {
 
 // ---- activations
 
-// A half that holds something not finite gets a scale that is not a number, so that what
-// is computed from it is not one either; one below 1e-30 counts as zeros.
+// What holds something not finite gets a scale that is not a number, so that what is computed
+// from it is not one either; what is below 1e-30 counts as zeros. Both as bits.
+constexpr uint32_t kLeast = 0x0da24260, kInfinite = 0x7f800000, kNotANumber = 0x7fc00000;
+
 LANE_INLINE void quantize_half(const float* x, int8_t* values, float* scale, int32_t* sum) {
-    constexpr uint32_t kLeast = 0x0da24260, kInfinite = 0x7f800000, kNotANumber = 0x7fc00000;
     const Floats part = load(x);
     const uint32_t greatest = greatest_magnitude(part);
     int8_t rounded[kHalfGroup];
@@ -78,11 +81,31 @@ void quantize(const float* x, const Activations& to, int row, int first, int las
     }
 }
 
+void quantize_finely(const float* x, const FineActivations& to, int row) {
+    for (int group = 0; group < to.groups; group++, x += kGroup) {
+        const size_t at = size_t(row) * to.groups + group;
+        int16_t* values = to.values + at * kGroup;
+        const Floats first = load(x), second = load(x + 16);
+        const uint32_t one = greatest_magnitude(first), other = greatest_magnitude(second);
+        const uint32_t greatest = one > other ? one : other;
+        if (greatest < kLeast || greatest >= kInfinite) {
+            std::memset(values, 0, kGroup * sizeof(int16_t));
+            to.scales[at] = greatest < kLeast ? 0.0f : float_of_bits(kNotANumber);
+            to.weighted_sums[at] = to.scales[at];
+            continue;
+        }
+        const Floats factor = broadcast(kFinest / float_of_bits(greatest));
+        const int32_t sum = store_rounded(values, multiply(first, factor)) +
+                            store_rounded(values + 16, multiply(second, factor));
+        to.scales[at] = float_of_bits(greatest) / kFinest;
+        to.weighted_sums[at] = float(sum) * to.scales[at];
+    }
+}
+
 // ---- products
 
 // Weights that will be wanted next, fetched a few lines with each group: so the memory is
-// busy while rows are multiplied, not only while the first of them are. At few rows the
-// processor fetches well by itself.
+// busy while rows are multiplied, not only while the first of them are.
 struct Ahead {
     const uint8_t* at;
     int lines;
@@ -109,6 +132,7 @@ LANE_INLINE void multiply_group(const uint8_t* weight, const Activations& x, Flo
             const Floats part = multiply(to_floats(sums[row]), broadcast(scales[row]));
             parts[row] = half == 0 ? part : add(parts[row], part);
         }
+        keep_order();
     }
 }
 
@@ -185,6 +209,8 @@ void multiply_some(int rows, const uint8_t* weight, const Activations& x, Ahead 
     }
 }
 
+constexpr int kFewRows = 4, kFetchBytes = 2048;
+
 template <int kind>
 void multiply_blocks(const Matrix& weight, int first, int last, const Activations& x, int rows,
                      float* y, int64_t stride, Write write) {
@@ -201,8 +227,12 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
                                    x.scales + tile * 2 + in_tile, x.weighted_sums + tile + in_tile,
                                    x.sums + tile * 2 + in_tile, x.groups};
             const int left = rows - row;
-            const Ahead ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
-                              rows > 4 && block + 1 < last ? lines_of_group : 0};
+            // At few rows the memory is what takes long: a fixed way ahead, on into the next block.
+            const Ahead ahead =
+                rows <= kFewRows
+                    ? Ahead{part + kFetchBytes, lines_of_group}
+                    : Ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
+                            block + 1 < last ? lines_of_group : 0};
             multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from, ahead,
                                 y + row * stride + block * kColumns, stride, write);
         }
@@ -215,6 +245,63 @@ void product(const Matrix& weight, int first, int last, const Activations& x, in
         multiply_blocks<kFourBit>(weight, first, last, x, rows, y, stride, write);
     else
         multiply_blocks<kEightBit>(weight, first, last, x, rows, y, stride, write);
+}
+
+template <int rows, int kind>
+__attribute__((noinline)) void multiply_rows_finely(const uint8_t* weight, const FineActivations& x,
+                                                    Ahead ahead, float* y, int64_t stride) {
+    const Half* scales = (const Half*)weight;
+    if constexpr (kind == kEightBit) weight += (size_t(x.groups) * 32 + 63) / 64 * 64;
+    const int64_t row_values = int64_t(x.groups) * kGroup;
+    Floats total[rows];
+    for (int row = 0; row < rows; row++) total[row] = zero();
+    for (int group = 0; group < x.groups; group++, weight += kind == kFourBit ? 320 : 512) {
+        fetch(ahead);
+        if constexpr (kind == kFourBit) scales = (const Half*)(weight + 256) - group * kColumns;
+        Ints sums[rows];
+        dot_finely<rows, kind == kFourBit>(weight, x.values + group * kGroup, row_values, sums);
+        const Floats scale = from_half(scales + group * kColumns);
+        for (int row = 0; row < rows; row++) {
+            const size_t at = size_t(row) * x.groups + group;
+            const Floats part = multiply(to_floats(sums[row]), broadcast(x.scales[at]));
+            total[row] = add(total[row], multiply(part, scale));
+            if constexpr (kind == kFourBit)
+                total[row] = add(total[row], multiply(from_half((const Half*)(weight + 288)),
+                                                      broadcast(x.weighted_sums[at])));
+        }
+    }
+    for (int row = 0; row < rows; row++) store(y + row * stride, total[row]);
+}
+
+template <int kind>
+void multiply_blocks_finely(const Matrix& weight, int first, int last, const FineActivations& x,
+                            int rows, float* y, int64_t stride) {
+    const size_t bytes = lanehost::block_bytes(weight);
+    for (int block = first; block < last; block++) {
+        const uint8_t* part = weight.data + block * bytes;
+        // What the first of the rows fetch is there for the others.
+        Ahead ahead{part + kFetchBytes, kind == kFourBit ? 5 : 8};
+        for (int row = 0, count; row < rows; row += count) {
+            count = row + kFineRows <= rows ? kFineRows : 1;
+            const size_t groups = size_t(row) * x.groups;
+            const FineActivations from{x.values + groups * kGroup, x.scales + groups,
+                                       x.weighted_sums + groups, x.groups};
+            float* to = y + row * stride + block * kColumns;
+            if (count == 1)
+                multiply_rows_finely<1, kind>(part, from, ahead, to, stride);
+            else
+                multiply_rows_finely<kFineRows, kind>(part, from, ahead, to, stride);
+            ahead.lines = 0;
+        }
+    }
+}
+
+void product_finely(const Matrix& weight, int first, int last, const FineActivations& x, int rows,
+                    float* y, int64_t stride) {
+    if (weight.kind == kFourBit)
+        multiply_blocks_finely<kFourBit>(weight, first, last, x, rows, y, stride);
+    else
+        multiply_blocks_finely<kEightBit>(weight, first, last, x, rows, y, stride);
 }
 
 // ---- one row at a time

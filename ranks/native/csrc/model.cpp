@@ -10,8 +10,6 @@ constexpr int kLookRows = 8;      // rows of a prompt that attend in one go
 constexpr int kLookQueries = 64;  // queries of one call of the kernel
 constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together: one group
 
-constexpr int kHeadBlocks = 8;  // of the head, multiplied twice while they are in the cache
-
 constexpr int kLayerStages = 12;  // with two exchanges of two stages
 constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
@@ -333,38 +331,24 @@ void Model::add_total(const float* total, const float* bias, int rows, float* x)
     }
 }
 
-// What quantizing has left of a row, quantized once more: so the head sees fifteen bits of it.
-void Model::quantize_rest(const float* x, int row, float* rest) {
-    const Activations& of = input_.of;
-    const size_t tile = size_t(row / kTileRows) * of.groups, in_tile = row % kTileRows;
-    for (int i = 0; i < shape_.hidden; i++) {
-        const size_t value = tile * kTileRows * kGroup + i / 4 * kTileRows * 4 + in_tile * 4 + i % 4;
-        const size_t half = (tile * 2 + i / kHalfGroup) * kTileRows + in_tile;
-        rest[i] = x[i] - float(of.values[value]) * of.scales[half];
-    }
-    kernels_.quantize(rest, rest_.of, row, 0, rest_.of.groups);
-}
-
 void Model::head(const float* x, const float* norm, const Matrix& weight, int rows, float* y) {
-    const int hidden = shape_.hidden, at_once = rows > 4 ? kHeadBlocks : 1;
-    input_.reserve(rows, hidden);
-    rest_.reserve(rows, hidden);
+    const int hidden = shape_.hidden, groups = hidden / kGroup;
     normed_.reserve(size_t(team_.size()) * hidden * 4);
+    const FineActivations fine{
+        reinterpret_cast<int16_t*>(fine_values_.reserve(size_t(rows) * hidden * 2)),
+        reinterpret_cast<float*>(fine_scales_.reserve(size_t(rows) * groups * 4)),
+        reinterpret_cast<float*>(fine_sums_.reserve(size_t(rows) * groups * 4)), groups};
     on_team(2, [&](Turn turn) {
         float* normed = normed_.floats() + size_t(turn.member) * hidden;
         in_parts(turn, rows, [&](Range part) {
             for (int row = part.first; row < part.last; row++) {
                 kernels_.norm(x + size_t(row) * hidden, norm, hidden, shape_.norm_eps, normed);
-                kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
-                quantize_rest(normed, row, normed);
+                kernels_.quantize_finely(normed, fine, row);
             }
         });
         in_parts(turn, weight.outputs / kColumns, [&](Range blocks) {
-            for (int first = blocks.first; first < blocks.last; first += at_once) {
-                const int last = std::min(first + at_once, blocks.last);
-                kernels_.product(weight, first, last, input_.of, rows, y, weight.outputs, Write::kSet);
-                kernels_.product(weight, first, last, rest_.of, rows, y, weight.outputs, Write::kAdd);
-            }
+            kernels_.product_finely(weight, blocks.first, blocks.last, fine, rows, y,
+                                    weight.outputs);
         });
         mark(turn, kHead);
     });

@@ -88,7 +88,7 @@ class Model {
     void mlp_half(int layer, const float* x, int rows, float* share);
     // The other end of a half: x + (total + bias).
     void add_total(const float* total, const float* bias, int rows, float* x);
-    // y = weight times norm(x), whose rows are taken in two parts: quantized, and what that left.
+    // y = weight times norm(x), whose rows are taken in fifteen bits.
     void head(const float* x, const float* norm, const Matrix& weight, int rows, float* y);
     // Nanoseconds of each part of the last step, up to now.
     const Watch& watch() const { return watch_; }
@@ -126,7 +126,6 @@ class Model {
     void attention(const Step& step, int number, const float* x, Target to, Turn& turn);
     void mlp(int number, const float* x, int rows, Target to, Turn& turn);
     void quantize_norm(const float* x, const float* weight, int rows, Turn& turn);
-    void quantize_rest(const float* x, int row, float* rest);
     void multiply_qkv(const Layer& layer, int rows, Range part);
     void rotate_and_keep(const Step& step, const Layer& layer, int number, Range rows);
     void attend_look(const Step& step, const Layer& layer, int number, const Look& look,
@@ -156,8 +155,8 @@ class Model {
     std::vector<Look> looks_;
     int64_t scores_stride_ = 0;
     int64_t member_scores_ = 0;  // floats of one member
-    Quantized input_, rest_, heads_[kMaxShards], columns_[kMaxShards];
-    Buffer qkv_, shares_, normed_, gates_, attended_, scores_;
+    Quantized input_, heads_[kMaxShards], columns_[kMaxShards];
+    Buffer qkv_, shares_, normed_, gates_, attended_, scores_, fine_values_, fine_scales_, fine_sums_;
 };
 
 }  // namespace lanehost

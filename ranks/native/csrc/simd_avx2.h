@@ -110,19 +110,39 @@ LANE_INLINE uint32_t greatest_magnitude(Floats a) {
     four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
     return uint32_t(_mm_cvtsi128_si32(four));
 }
-LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
-    const __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    const __m128i bytes =
-        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((__m128i*)to, bytes);
-    const __m256i eight = _mm256_add_epi32(low, high);
+LANE_INLINE int32_t sum_of(__m256i eight) {
     __m128i four =
         _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
     four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
     return _mm_cvtsi128_si32(four);
 }
+LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
+    const __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i*)to, bytes);
+    return sum_of(_mm256_add_epi32(low, high));
+}
+LANE_INLINE int32_t store_rounded(int16_t* to, Floats a) {
+    const __m256i low = _mm256_cvtps_epi32(a.low), high = _mm256_cvtps_epi32(a.high);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+    _mm256_storeu_si256((__m256i*)to, words);
+    return sum_of(_mm256_add_epi32(low, high));
+}
+// Integer sums in the order that is written: left to itself, g++ 12 adds them as a tree, which
+// needs more registers than there are, and spills every product.
+LANE_INLINE __m256i add_words(__m256i a, __m256i b) {
+    asm("vpaddw %2, %1, %0" : "=x"(a) : "x"(a), "x"(b));
+    return a;
+}
+LANE_INLINE __m256i add_doubles(__m256i a, __m256i b) {
+    asm("vpaddd %2, %1, %0" : "=x"(a) : "x"(a), "x"(b));
+    return a;
+}
+// What is read behind this is not read before it: the registers are full already.
+LANE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
 LANE_INLINE __m256i four_bytes(const int8_t* from) {
     int32_t bytes;
     std::memcpy(&bytes, from, 4);
@@ -142,16 +162,16 @@ LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums
 #pragma GCC unroll 8
         for (int row = 0; row < rows; row++) {
             const __m256i four = four_bytes(x + pair * 64 + row * 4);
-            low[row] = _mm256_add_epi16(low[row], _mm256_maddubs_epi16(left, four));
-            high[row] = _mm256_add_epi16(high[row], _mm256_maddubs_epi16(right, four));
+            low[row] = add_words(low[row], _mm256_maddubs_epi16(left, four));
+            high[row] = add_words(high[row], _mm256_maddubs_epi16(right, four));
         }
         left = _mm256_and_si256(_mm256_srli_epi16(both_low, 4), mask);
         right = _mm256_and_si256(_mm256_srli_epi16(both_high, 4), mask);
 #pragma GCC unroll 8
         for (int row = 0; row < rows; row++) {
             const __m256i four = four_bytes(x + pair * 64 + 32 + row * 4);
-            low[row] = _mm256_add_epi16(low[row], _mm256_maddubs_epi16(left, four));
-            high[row] = _mm256_add_epi16(high[row], _mm256_maddubs_epi16(right, four));
+            low[row] = add_words(low[row], _mm256_maddubs_epi16(left, four));
+            high[row] = add_words(high[row], _mm256_maddubs_epi16(right, four));
         }
     }
     for (int row = 0; row < rows; row++)
@@ -172,9 +192,49 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
             const __m256i four = four_bytes(x + quad * 32 + row * 4);
             const __m256i low = _mm256_maddubs_epi16(size_left, _mm256_sign_epi8(four, left));
             const __m256i high = _mm256_maddubs_epi16(size_right, _mm256_sign_epi8(four, right));
-            sums[row].low = _mm256_add_epi32(sums[row].low, _mm256_madd_epi16(low, one));
-            sums[row].high = _mm256_add_epi32(sums[row].high, _mm256_madd_epi16(high, one));
+            sums[row].low = add_doubles(sums[row].low, _mm256_madd_epi16(low, one));
+            sums[row].high = add_doubles(sums[row].high, _mm256_madd_epi16(high, one));
         }
     }
+}
+
+// Four inputs of four columns, as words.
+template <bool is_four_bit>
+LANE_INLINE __m256i four_columns(const uint8_t* weight, int quad, int part) {
+    if constexpr (!is_four_bit)
+        return _mm256_cvtepi8_epi16(
+            _mm_load_si128((const __m128i*)(weight + quad * 64 + part * 16)));
+    __m128i both = _mm_load_si128((const __m128i*)(weight + quad / 2 * 64 + part * 16));
+    if (quad % 2) both = _mm_srli_epi16(both, 4);
+    return _mm256_cvtepu8_epi16(_mm_and_si128(both, _mm_set1_epi8(15)));
+}
+constexpr int kFineRows = 2;
+
+// Sums of a whole group; `x` points at it, and rows lie `stride` values apart.
+template <int rows, bool is_four_bit>
+LANE_INLINE void dot_finely(const uint8_t* weight, const int16_t* x, int64_t stride, Ints* sums) {
+    __m256i pairs[rows][4];  // of four columns each: inputs 0 and 1, inputs 2 and 3
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 4; part++) pairs[row][part] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int quad = 0; quad < 8; quad++) {
+        __m256i four[rows];
+        for (int row = 0; row < rows; row++) {
+            int64_t words;
+            std::memcpy(&words, x + row * stride + quad * 4, 8);
+            four[row] = _mm256_set1_epi64x(words);
+        }
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; part++) {
+            const __m256i columns = four_columns<is_four_bit>(weight, quad, part);
+#pragma GCC unroll 2
+            for (int row = 0; row < rows; row++)
+                pairs[row][part] =
+                    add_doubles(pairs[row][part], _mm256_madd_epi16(columns, four[row]));
+        }
+    }
+    for (int row = 0; row < rows; row++)
+        sums[row] = {_mm256_permute4x64_epi64(_mm256_hadd_epi32(pairs[row][0], pairs[row][1]), 0xd8),
+                     _mm256_permute4x64_epi64(_mm256_hadd_epi32(pairs[row][2], pairs[row][3]), 0xd8)};
 }
 }  // namespace

@@ -22,6 +22,7 @@ struct Ints {
     __m512i all;
 };
 
+LANE_INLINE void keep_order() {}
 LANE_INLINE Floats load(const float* from) { return {_mm512_loadu_ps(from)}; }
 LANE_INLINE void store(float* to, Floats a) { _mm512_storeu_ps(to, a.all); }
 LANE_INLINE Floats broadcast(float value) { return {_mm512_set1_ps(value)}; }
@@ -75,6 +76,11 @@ LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
     _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8(whole));
     return _mm512_reduce_add_epi32(whole);
 }
+LANE_INLINE int32_t store_rounded(int16_t* to, Floats a) {
+    const __m512i whole = _mm512_cvtps_epi32(a.all);
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(whole));
+    return _mm512_reduce_add_epi32(whole);
+}
 LANE_INLINE __m512i four_bytes(const int8_t* from) {
     int32_t bytes;
     std::memcpy(&bytes, from, 4);
@@ -115,5 +121,43 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
             sums[row].all = _mm512_dpbusd_epi32(sums[row].all, unsigned_weight,
                                                 four_bytes(x + quad * 32 + row * 4));
     }
+}
+
+// Four inputs of eight columns, as words.
+template <bool is_four_bit>
+LANE_INLINE __m512i eight_columns(const uint8_t* weight, int quad, int part) {
+    if constexpr (!is_four_bit)
+        return _mm512_cvtepi8_epi16(
+            _mm256_load_si256((const __m256i*)(weight + quad * 64 + part * 32)));
+    __m256i both = _mm256_load_si256((const __m256i*)(weight + quad / 2 * 64 + part * 32));
+    if (quad % 2) both = _mm256_srli_epi16(both, 4);
+    return _mm512_cvtepu8_epi16(_mm256_and_si256(both, _mm256_set1_epi8(15)));
+}
+constexpr int kFineRows = 4;
+
+// Sums of a whole group; `x` points at it, and rows lie `stride` values apart.
+template <int rows, bool is_four_bit>
+LANE_INLINE void dot_finely(const uint8_t* weight, const int16_t* x, int64_t stride, Ints* sums) {
+    __m512i pairs[rows][2];  // of eight columns each: inputs 0 and 1, inputs 2 and 3
+    for (int row = 0; row < rows; row++) pairs[row][0] = pairs[row][1] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int quad = 0; quad < 8; quad++) {
+        const __m512i left = eight_columns<is_four_bit>(weight, quad, 0);
+        const __m512i right = eight_columns<is_four_bit>(weight, quad, 1);
+#pragma GCC unroll 4
+        for (int row = 0; row < rows; row++) {
+            int64_t words;
+            std::memcpy(&words, x + row * stride + quad * 4, 8);
+            const __m512i four = _mm512_set1_epi64(words);
+            pairs[row][0] = _mm512_dpwssd_epi32(pairs[row][0], left, four);
+            pairs[row][1] = _mm512_dpwssd_epi32(pairs[row][1], right, four);
+        }
+    }
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    for (int row = 0; row < rows; row++)
+        sums[row].all =
+            _mm512_add_epi32(_mm512_permutex2var_epi32(pairs[row][0], even, pairs[row][1]),
+                             _mm512_permutex2var_epi32(pairs[row][0], odd, pairs[row][1]));
 }
 }  // namespace

@@ -32,6 +32,7 @@ struct Quads {
 #define OF_BOTH(f, a, b) \
     {f(a.first, b.first), f(a.second, b.second), f(a.third, b.third), f(a.fourth, b.fourth)}
 
+LANE_INLINE void keep_order() {}
 LANE_INLINE Floats load(const float* from) {
     return {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8), vld1q_f32(from + 12)};
 }
@@ -117,6 +118,14 @@ LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
     return vaddlvq_s16(vaddq_s16(low, high));
 }
 
+LANE_INLINE int32_t store_rounded(int16_t* to, Floats a) {
+    const Ints whole = OF_ONE(vcvtnq_s32_f32, a);
+    vst1q_s16(to, vcombine_s16(vmovn_s32(whole.first), vmovn_s32(whole.second)));
+    vst1q_s16(to + 8, vcombine_s16(vmovn_s32(whole.third), vmovn_s32(whole.fourth)));
+    return vaddvq_s32(vaddq_s32(vaddq_s32(whole.first, whole.second),
+                                vaddq_s32(whole.third, whole.fourth)));
+}
+
 LANE_INLINE Quads load_quads(const uint8_t* from) {
     const int8_t* at = (const int8_t*)from;
     return {vld1q_s8(at), vld1q_s8(at + 16), vld1q_s8(at + 32), vld1q_s8(at + 48)};
@@ -166,6 +175,40 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
 #pragma GCC unroll 4
     for (int quad = 0; quad < 4; quad++)
         add_dots<rows>(load_quads(weight + quad * 64), x + quad * 32, sums);
+}
+constexpr int kFineRows = 2;
+
+template <bool is_four_bit>
+LANE_INLINE Quads quads_of(const uint8_t* weight, int quad) {
+    if constexpr (!is_four_bit) return load_quads(weight + quad * 64);
+    const Quads both = load_quads(weight + quad / 2 * 64);
+    if (quad % 2) return OF_ONE(high_half, both);
+    return OF_ONE(low_half, both);
+}
+LANE_INLINE int32x4_t join_parts(int32x4_t upper, int32x4_t lower) {
+    return vaddq_s32(vshlq_n_s32(upper, 7), lower);
+}
+
+// Sums of a whole group; `x` points at it, and rows lie `stride` values apart. A value is 128
+// times its upper bits and its lower ones, both within a signed byte.
+template <int rows, bool is_four_bit>
+LANE_INLINE void dot_finely(const uint8_t* weight, const int16_t* x, int64_t stride, Ints* sums) {
+    Ints upper[rows], lower[rows];
+    clear<rows>(upper);
+    clear<rows>(lower);
+#pragma GCC unroll 8
+    for (int quad = 0; quad < 8; quad++) {
+        const Quads columns = quads_of<is_four_bit>(weight, quad);
+        for (int row = 0; row < rows; row++) {
+            const int16x4_t four = vld1_s16(x + row * stride + quad * 4);
+            const int8x8_t parts = vmovn_s16(
+                vcombine_s16(vshr_n_s16(four, 7), vand_s16(four, vdup_n_s16(127))));
+            const int8x16_t both = vcombine_s8(parts, parts);
+            upper[row] = add_dots<0>(upper[row], columns, both);
+            lower[row] = add_dots<1>(lower[row], columns, both);
+        }
+    }
+    for (int row = 0; row < rows; row++) sums[row] = OF_BOTH(join_parts, upper[row], lower[row]);
 }
 #undef OF_ONE
 #undef OF_BOTH

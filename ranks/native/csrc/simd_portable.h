@@ -59,6 +59,7 @@ LANE_INLINE Half float_to_half(float value) {
     return Half(sign | (magnitude - 0x38000000) >> 13);
 }
 
+LANE_INLINE void keep_order() {}
 LANE_INLINE Floats load(const float* from) {
     Floats a;
     std::memcpy(a.at, from, 64);
@@ -159,6 +160,18 @@ LANE_INLINE int32_t store_rounded(int8_t* to, Floats a) {
     return sum;
 }
 
+LANE_INLINE int32_t store_rounded(int16_t* to, Floats a) {
+    int32_t sum = 0;
+    EACH {
+        const float shifted = a.at[i] + 0x1.8p23f;
+        int32_t bits;
+        std::memcpy(&bits, &shifted, 4);
+        to[i] = int16_t(bits - 0x4b400000);
+        sum += to[i];
+    }
+    return sum;
+}
+
 // Sums of half a group for 16 columns; `x` points at the half in its tile, at the first row.
 template <int rows>
 LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums) {
@@ -181,6 +194,23 @@ LANE_INLINE void dot_eight_bit(const uint8_t* weight, const int8_t* x, const int
             for (int quad = 0; quad < 4; quad++)
                 for (int k = 0; k < 4; k++)
                     sum += int8_t(weight[quad * 64 + column * 4 + k]) * x[quad * 32 + row * 4 + k];
+            sums[row].at[column] = sum;
+        }
+}
+constexpr int kFineRows = 2;
+
+// Sums of a whole group; `x` points at it, and rows lie `stride` values apart.
+template <int rows, bool is_four_bit>
+LANE_INLINE void dot_finely(const uint8_t* weight, const int16_t* x, int64_t stride, Ints* sums) {
+    for (int row = 0; row < rows; row++)
+        for (int column = 0; column < kColumns; column++) {
+            int32_t sum = 0;
+            for (int i = 0; i < lanehost::kGroup; i++) {
+                const int quad = i / 4, at = column * 4 + i % 4;
+                const int value = is_four_bit ? weight[quad / 2 * 64 + at] >> quad % 2 * 4 & 15
+                                              : int8_t(weight[quad * 64 + at]);
+                sum += value * x[row * stride + i];
+            }
             sums[row].at[column] = sum;
         }
 }

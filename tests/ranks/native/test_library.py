@@ -78,13 +78,29 @@ def test_quantized_rows_are_those_of_the_reference(kernels, random):
     assert_same_bits(weighted_sums, expected.weighted_sums)
 
 
+def test_rows_in_fifteen_bits_are_those_of_the_reference(kernels, random):
+    x = wild_rows(random, 19, 576)
+    fine, expected = kernels.quantize_finely(x), reference.quantize_finely(x)
+    assert np.array_equal(fine.values, expected.values)
+    assert_same_bits(fine.scales, expected.scales)
+    assert_same_bits(fine.weighted_sums, expected.weighted_sums)
+
+
+def test_fifteen_bits_are_finer_than_seven(random):
+    x = random.normal(0, 1, (5, 64)).astype(np.float32)
+    fine = reference.quantize_finely(x)
+    restored = fine.values * fine.scales.repeat(32, axis=1)
+    assert np.abs(restored - x).max() <= np.abs(x).max() / 16383
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kernels, random, bad):
     x = random.normal(0, 1, (3, 64)).astype(np.float32)
     x[1, 40] = bad
-    y = kernels.product(random_matrix("Q4_1", 16, 64, random), x)
-    assert np.isnan(y[1]).all()
-    assert np.isfinite(y[[0, 2]]).all()
+    weight = random_matrix("Q4_1", 16, 64, random)
+    for y in (kernels.product(weight, x), kernels.product_finely(weight, x)):
+        assert np.isnan(y[1]).all()
+        assert np.isfinite(y[[0, 2]]).all()
 
 
 @pytest.mark.parametrize("kind_name", PACKABLE)
@@ -94,6 +110,8 @@ def test_a_product_is_that_of_the_reference(kernels, random, kind_name, rows, ou
     x = wild_rows(random, rows, inputs)
     expected = ReferenceMatrix(weight).product(reference.quantize(x))
     assert_same_bits(kernels.product(weight, x), expected)
+    finely = ReferenceMatrix(weight).product_finely(reference.quantize_finely(x))
+    assert_same_bits(kernels.product_finely(weight, x), finely)
 
 
 @pytest.mark.parametrize("kind_name", PACKABLE)
@@ -106,6 +124,8 @@ def test_no_sum_overflows(kernels, random, kind_name, quant):
         x = np.full((5, 64), sign, np.float32)
         expected = ReferenceMatrix(weight).product(reference.quantize(x))
         assert_same_bits(kernels.product(weight, x), expected)
+        finely = ReferenceMatrix(weight).product_finely(reference.quantize_finely(x))
+        assert_same_bits(kernels.product_finely(weight, x), finely)
 
 
 @settings(deadline=None, max_examples=40)
@@ -115,9 +135,10 @@ def test_a_row_of_a_product_has_the_same_bits_in_any_batch(data):
     kernels = Kernels(data.draw(st.sampled_from(SETS)))
     weight = random_matrix(data.draw(st.sampled_from(sorted(PACKABLE))), 32, 96, random)
     pool = wild_rows(random, 12, 96)
-    alone = np.concatenate([kernels.product(weight, row[None]) for row in pool])
     chosen = data.draw(st.lists(st.integers(0, 11), min_size=1, max_size=70))
-    assert_same_bits(kernels.product(weight, pool[chosen]), alone[chosen])
+    for product in (kernels.product, kernels.product_finely):
+        alone = np.concatenate([product(weight, row[None]) for row in pool])
+        assert_same_bits(product(weight, pool[chosen]), alone[chosen])
 
 
 @pytest.mark.parametrize("width", [16, 64, 576])

@@ -17,7 +17,7 @@
 extern "C" const KernelSet* lanehost_find_set(const char* name);
 
 // A kernel that is new must be compared below.
-static_assert(sizeof(KernelSet) == 9 * sizeof(void*), "a name and eight kernels");
+static_assert(sizeof(KernelSet) == 11 * sizeof(void*), "a name and ten kernels");
 
 namespace {
 
@@ -59,6 +59,26 @@ void run_product(const KernelSet& set, Record& record) {
             }
 }
 
+// The same of rows in fifteen bits.
+void run_finely(const KernelSet& set, Record& record) {
+    constexpr int kOutputs = 6 * kColumns, kStride = kOutputs + 16;
+    for (int32_t kind : {kFourBit, kEightBit})
+        for (int groups : {1, 3, 18})
+            for (int rows = 1; rows <= 9; rows++) {
+                Random random{uint64_t(kind * 1000 + groups * 100 + rows)};
+                Weight weight(kind, kOutputs, groups);
+                weight.fill(random);
+                Fine x = fine_rows(set, random, rows, groups);
+                std::vector<float> y(size_t(rows) * kStride, kUntouched);
+                set.product_finely(weight.matrix, 1, 5, x.view(), rows, y.data(), kStride);
+                record.begin(label("finely: kind, groups, rows", {kind, groups, rows}));
+                record.add(x.values);
+                record.add(x.scales);
+                record.add(x.weighted_sums);
+                record.add(y);
+            }
+}
+
 // The greatest sums that there can be.
 void run_extreme_product(const KernelSet& set, Record& record) {
     for (int32_t kind : {kFourBit, kEightBit})
@@ -74,6 +94,10 @@ void run_extreme_product(const KernelSet& set, Record& record) {
                 std::vector<float> y(5 * kColumns, kUntouched);
                 set.product(weight.matrix, 0, 1, x.view(), 5, y.data(), kColumns, Write::kSet);
                 record.begin(label("extreme product: kind, quant, value", {kind, quant, value}));
+                record.add(y);
+                Fine fine(5, 2);
+                for (int16_t& each : fine.values) each = int16_t(value * 129);
+                set.product_finely(weight.matrix, 0, 1, fine.view(), 5, y.data(), kColumns);
                 record.add(y);
             }
 }
@@ -218,6 +242,7 @@ Record run_all(const KernelSet& set) {
     Record record;
     run_quantize(set, record);
     run_product(set, record);
+    run_finely(set, record);
     run_extreme_product(set, record);
     run_halves(set, record);
     run_norm(set, record);

@@ -94,6 +94,9 @@ struct Record {
     void add(const std::vector<int8_t>& values) {
         for (int8_t value : values) add(uint32_t(uint8_t(value)));
     }
+    void add(const std::vector<int16_t>& values) {
+        for (int16_t value : values) add(uint32_t(uint16_t(value)));
+    }
     void add(const std::vector<int32_t>& values) {
         for (int32_t value : values) add(uint32_t(value));
     }
@@ -129,6 +132,17 @@ struct Tiled {
     Activations view() {
         return {values.data(), scales.data(), weighted_sums.data(), sums.data(), groups};
     }
+};
+
+struct Fine {
+    int groups;
+    size_t count;
+    std::vector<int16_t> values = std::vector<int16_t>(count * kGroup, int16_t(3));
+    std::vector<float> scales = std::vector<float>(count, 0.5f);
+    std::vector<float> weighted_sums = std::vector<float>(count, 0.25f);
+
+    Fine(int rows, int groups) : groups(groups), count(size_t(rows) * groups) {}
+    FineActivations view() { return {values.data(), scales.data(), weighted_sums.data(), groups}; }
 };
 
 // On a line of the cache, as matrices are.
@@ -170,6 +184,16 @@ Tiled quantized_rows(const KernelSet& set, Random& random, int rows, int groups)
                      groups);
     }
     return tiled;
+}
+
+Fine fine_rows(const KernelSet& set, Random& random, int rows, int groups) {
+    Fine fine(rows, groups);
+    for (int row = 0; row < rows; row++) {
+        const Taste taste = kTastes[(row + rows) % 5 % kNumTastes];
+        set.quantize_finely(draw_all(random, size_t(groups) * kGroup, taste).data(), fine.view(),
+                            row);
+    }
+    return fine;
 }
 
 }  // namespace
