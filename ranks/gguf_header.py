@@ -1,8 +1,9 @@
 """Read the header of a GGUF file, bounded.
 
-Laws: no length in the file is believed before it is checked against the bytes that
-are left, so a hostile file costs no more time or memory than its own size. Long texts and
-arrays (the tokenizer's) are walked over, not kept; `read_gguf_value` reads one of them.
+Laws: no two tensors share a byte, and no length in the file is believed before it is checked
+against the bytes that are left, so a hostile file costs no more time or memory than its own
+size. Long texts and arrays (the tokenizer's) are walked over, not kept; `read_gguf_value` reads
+one of them.
 
 The master reads this header as the ranks do, so nothing here loads torch (ADR 8).
 
@@ -17,6 +18,7 @@ to the alignment; the tensors' bytes.
 import math
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ _MAX_ARRAY_KEPT = 4_096
 _MAX_STRING_KEPT = 65_536
 _MAX_VALUES = 4_194_304
 _DEFAULT_ALIGNMENT = 32
+_MAX_MESSAGE = 2_000
 
 _STRING, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
@@ -71,6 +74,14 @@ class GgufHeader:
     tensors: dict[str, TensorInfo]
 
 
+def shortened(message: str) -> str:
+    """Leave out the middle of a message that repeats a long text of a file."""
+    if len(message) <= _MAX_MESSAGE:
+        return message
+    half = _MAX_MESSAGE // 2
+    return f"{message[:half]} … {message[-half:]}"
+
+
 def map_gguf(path: Path) -> npt.NDArray[np.uint8]:
     """Map a file.
 
@@ -100,12 +111,18 @@ def read_gguf_header(path: Path, data: npt.NDArray[np.uint8]) -> GgufHeader:
         value_starts[name] = cursor.at
         fields[name] = _read_value(cursor, cursor.read("<I"))
     infos = [_read_tensor_info(cursor) for _ in range(num_tensors)]
-    start = _align(cursor, fields.get("general.alignment", _DEFAULT_ALIGNMENT))
+    alignment = _read_alignment(cursor, fields)
+    start = -(-cursor.at // alignment) * alignment
     tensors: dict[str, TensorInfo] = {}
     for info in infos:
         if info.name in tensors:
             raise cursor.error(f"tensor {info.name!r} is there twice")
+        if info.offset % alignment:
+            raise cursor.error(
+                f"tensor {info.name!r} has offset {info.offset}, no multiple of {alignment}"
+            )
         tensors[info.name] = _place(cursor, info, start)
+    _refuse_overlaps(cursor, tensors)
     return GgufHeader(fields=fields, value_starts=value_starts, tensors=tensors)
 
 
@@ -257,10 +274,23 @@ def _read_tensor_info(cursor: _Cursor) -> TensorInfo:
     return TensorInfo(name=name, shape=shape, type_id=type_id, offset=offset, num_bytes=0)
 
 
-def _align(cursor: _Cursor, alignment: FieldValue) -> int:
-    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+def _read_alignment(cursor: _Cursor, fields: dict[str, FieldValue]) -> int:
+    alignment = fields.get("general.alignment", _DEFAULT_ALIGNMENT)
+    is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
+    if not is_whole or alignment < 1 or alignment & (alignment - 1):
         raise cursor.error(f"general.alignment is {alignment!r}, it must be a power of two")
-    return -(-cursor.at // alignment) * alignment
+    return alignment
+
+
+def _refuse_overlaps(cursor: _Cursor, tensors: dict[str, TensorInfo]) -> None:
+    """A file of a thousand tensors in the same place would take a thousand times its bytes."""
+    in_order = sorted(tensors.values(), key=lambda info: info.offset)
+    for before, info in pairwise(in_order):
+        if info.offset < before.offset + before.num_bytes:
+            raise cursor.error(
+                f"tensor {info.name!r} begins at byte {info.offset}, "
+                f"{before.name!r} ends at {before.offset + before.num_bytes}"
+            )
 
 
 def _place(cursor: _Cursor, info: TensorInfo, start: int) -> TensorInfo:

@@ -41,6 +41,9 @@ _TEMPLATE_FAULTS = (
     ValueError,
 )
 
+# What the compiler and its folding of constants raise on a text that is no template.
+_COMPILE_FAULTS = (*_TEMPLATE_FAULTS, SyntaxError, MemoryError)
+
 
 class ChatTemplate:
     """A compiled chat template; rendering changes nothing in it."""
@@ -67,7 +70,7 @@ class ChatTemplate:
         self._max_steps = max_steps
         try:
             self._template = _Sandbox(max_chars).from_string(source)
-        except (TemplateError, RecursionError, SyntaxError) as err:
+        except _COMPILE_FAULTS as err:
             line, why = getattr(err, "lineno", None), getattr(err, "message", None) or err
             raise StartupFailed(f"the chat template does not compile, line {line}: {why}") from err
 

@@ -6,6 +6,7 @@ scores (`llama`). What is not known to be built faithfully is refused by name.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from gguf import TokenType
 from tokenizers import AddedToken, models, normalizers, processors
@@ -16,6 +17,9 @@ from lanehost.text.byte_level_families import BYTE_LEVEL_FAMILIES
 from lanehost.text.gguf_fields import GgufFields
 from lanehost.text.pieces import SPACE_MARK, Pieces, byte_level_piece, sentencepiece_piece
 from lanehost.text.tokenizer import Tokenizer
+
+# Every cut of a token is looked up; the longest that are known have less than a hundred.
+_MAX_SCORED_CHARS = 1_024
 
 
 def tokenizer_from_gguf(fields: GgufFields) -> Tokenizer:
@@ -105,7 +109,7 @@ def _sentencepiece(fields: GgufFields) -> Tokenizer:
     unknown_id = fields.get("tokenizer.ggml.unknown_token_id", int)
     bpe = models.BPE(
         vocabulary.ids(),
-        _merges_of_scores(vocabulary, scores),
+        _merges_of_scores(fields.path, vocabulary, scores),
         unk_token=None if unknown_id is None else _token_at(fields, vocabulary.tokens, unknown_id),
         fuse_unk=True,
         byte_fallback=True,
@@ -126,7 +130,9 @@ def _sentencepiece(fields: GgufFields) -> Tokenizer:
     return Tokenizer(pipeline, pieces)
 
 
-def _merges_of_scores(vocabulary: _Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
+def _merges_of_scores(
+    path: Path, vocabulary: _Vocabulary, scores: list[float]
+) -> list[tuple[str, str]]:
     """List every pair of tokens that makes a token, the best score first.
 
     SentencePiece merges the neighbours whose union scores best; a list of pairs in the
@@ -139,6 +145,12 @@ def _merges_of_scores(vocabulary: _Vocabulary, scores: list[float]) -> list[tupl
         )
         if token_type is TokenType.NORMAL
     }
+    for token in known:
+        if len(token) > _MAX_SCORED_CHARS:
+            raise StartupFailed(
+                f"{path}: tokenizer.ggml.tokens: {token[:32]!r}… has {len(token)} characters, "
+                f"the limit is {_MAX_SCORED_CHARS}"
+            )
     ranked = [
         (-score, -cut, token)
         for token, score in known.items()
@@ -191,12 +203,18 @@ def _add_ends(pipeline: Pipeline, fields: GgufFields, tokens: list[str], *, adds
         "bos": adds_bos if stated is None else stated,
         "eos": fields.get("tokenizer.ggml.add_eos_token", bool) is True,
     }
-    ends = {
-        name: _token_at(fields, tokens, fields.need(f"tokenizer.ggml.{name}_token_id", int))
-        for name, is_wanted in wanted.items()
-        if is_wanted
-    }
-    pipeline.post_processor = processors.TemplateProcessing(
-        single=[token for token in (ends.get("bos"), "$A", ends.get("eos")) if token],
-        special_tokens=[(token, pipeline.token_to_id(token)) for token in set(ends.values())],
-    )
+    ends = []
+    for name in (name for name, is_wanted in wanted.items() if is_wanted):
+        stated_id = fields.need(f"tokenizer.ggml.{name}_token_id", int)
+        token = _token_at(fields, tokens, stated_id)
+        token_id = pipeline.token_to_id(token)
+        if token and token_id is None:
+            raise StartupFailed(
+                f"{fields.path}: token id {stated_id}, {token!r}, is unused and cannot be {name}"
+            )
+        if token:
+            ends.append({"id": name, "ids": [token_id], "tokens": [token]})
+    # By these names, because a token may be spelled like a word of the template.
+    names = [end["id"] for end in ends]
+    single = [*(["bos"] if "bos" in names else []), "$A", *(["eos"] if "eos" in names else [])]
+    pipeline.post_processor = processors.TemplateProcessing(single=single, special_tokens=ends)

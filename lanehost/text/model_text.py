@@ -25,6 +25,7 @@ from lanehost.text.hf_folder import (
 from lanehost.text.hf_tokenizer import special_token, tokenizer_from_folder
 from lanehost.text.panics import panics_as
 from lanehost.text.tokenizer import Tokenizer
+from ranks.gguf_header import shortened
 
 log = structlog.get_logger()
 
@@ -59,7 +60,10 @@ def load_model_text(model_path: Path) -> ModelText:
         StartupFailed: a file or field is missing or wrong; names it and says what to do.
     """
     with panics_as(StartupFailed(f"{model_path}: its tokenizer cannot be built")):
-        text = _load(model_path)
+        try:
+            text = _load(model_path)
+        except StartupFailed as err:
+            raise StartupFailed(shortened(str(err))) from err
     try:
         text.tokenizer.encode(_PLAIN_TEXT)
     except InvalidRequest as err:

@@ -7,6 +7,7 @@ which says what becomes of a matrix, says so before.
 import numpy as np
 import structlog
 
+from ranks.errors import BadCheckpoint
 from ranks.models.native_llama import NativeLlama, NativeParts
 from ranks.models.native_weights import MatrixReader
 from ranks.native.library import NativeEngine, NoLibrary, open_library
@@ -31,7 +32,8 @@ def load_native(
     """Load the parts that `shards` names; without a library, to compute them in numpy.
 
     Raises:
-        BadCheckpoint: A tensor is missing, unknown or misshapen, or cannot be rounded.
+        BadCheckpoint: A tensor is missing, unknown or misshapen, cannot be rounded, or has a
+            scale beyond bounds.
     """
     parts = _Loader(config, shards, reader, matrices).load()
     engine = _make_engine(parts, num_threads)
@@ -143,7 +145,10 @@ class _Loader:
     ) -> PackedMatrix:  # fmt: skip
         rows = range(shape[0]) if rows is None else rows
         columns = range(shape[1]) if columns is None else columns
-        return self._matrices.matrix(name, shape, rows=rows, columns=columns)
+        try:
+            return self._matrices.matrix(name, shape, rows=rows, columns=columns)
+        except OverflowError as err:
+            raise BadCheckpoint(f"tensor {name!r}: {err}; --dtype float32 takes it") from err
 
     def _heads(self, name: str, per_group: int) -> PackedMatrix:
         total = self._config.num_kv_heads * per_group * self._config.head_dim

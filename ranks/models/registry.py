@@ -1,6 +1,7 @@
 """Which families there are, and how a checkpoint becomes a model on this rank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -10,6 +11,7 @@ import structlog
 import torch
 
 from ranks.errors import BadCheckpoint
+from ranks.gguf_header import shortened
 from ranks.kv_store import KvStore
 from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
@@ -82,6 +84,7 @@ class CausalLM(Protocol):
 class Checkpoint:
     """A model's files: facts at once, tensors when asked."""
 
+    path: Path
     config: ModelConfig
     source: WeightSource
     weight_files: tuple[Path, ...]
@@ -122,15 +125,29 @@ def open_checkpoint(path: Path) -> Checkpoint:
     Raises:
         BadCheckpoint: The files cannot be used; the message names file and field.
     """
-    if path.is_dir():
-        folder = SafetensorsFolder(path)
-        config = read_hf_config(path / "config.json")
-        return Checkpoint(config=config, source=folder, weight_files=tuple(folder.paths))
-    if not path.is_file():
-        raise BadCheckpoint(f"{path}: no such file or folder")
-    file = GgufFile(path)
-    config = read_gguf_config(path, file)
-    return Checkpoint(config=config, source=file, weight_files=(path,))
+    with _naming(path):
+        if path.is_dir():
+            folder = SafetensorsFolder(path)
+            config = read_hf_config(path / "config.json")
+            files = tuple(folder.paths)
+            return Checkpoint(path=path, config=config, source=folder, weight_files=files)
+        if not path.is_file():
+            raise BadCheckpoint(f"{path}: no such file or folder")
+        file = GgufFile(path)
+        config = read_gguf_config(path, file)
+        return Checkpoint(path=path, config=config, source=file, weight_files=(path,))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the files in an error of who knows a tensor or a field only, and bound its length."""
+    try:
+        yield
+    except BadCheckpoint as err:
+        message = shortened(str(err))
+        if str(path) not in message:
+            message = f"{path}: {message}"
+        raise BadCheckpoint(message) from err
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -219,7 +236,7 @@ def load_model(
         BadCheckpoint: A tensor is missing, unknown, misshapen or of an unsupported type.
     """
     config, source = checkpoint.config, checkpoint.source
-    with torch.inference_mode():
+    with torch.inference_mode(), _naming(checkpoint.path):
         if dtype == NativeLlama.dtype:
             # Norms and biases stay what they are in the file.
             reader = TensorReader(

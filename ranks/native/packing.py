@@ -23,6 +23,8 @@ COLUMNS = 16
 ROWS_AT_ONCE = 4096
 _LINE = 64
 _CHUNK = 32 << 20
+# Eight times more is no float16.
+_MAX_Q4_0_SCALE = 8188
 
 Bytes = npt.NDArray[np.uint8]
 _Rows = TypeVar("_Rows", Bytes, npt.NDArray[np.float16])
@@ -70,7 +72,11 @@ class PackedMatrix:
 
 
 def pack(kind_name: str, raw: Bytes, inputs: int) -> PackedMatrix:
-    """Pack rows of a GGUF, uint8 [outputs, bytes of a row], of one of the types in `PACKABLE`."""
+    """Pack rows of a GGUF, uint8 [outputs, bytes of a row], of one of the types in `PACKABLE`.
+
+    Raises:
+        OverflowError: The minimum of a group is beyond a float16.
+    """
 
     def groups_of(rows: range) -> Groups:
         return read_groups(kind_name, raw[rows.start : rows.stop])
@@ -108,7 +114,7 @@ def read_groups(kind_name: str, raw: Bytes) -> Groups:
     if kind is MatrixKind.EIGHT_BIT:
         quants = np.ascontiguousarray(parts[:, :, 2:]).view(np.int8)
         return Groups(quants=quants.reshape(raw.shape[0], -1), scales=scales, minimums=None)
-    minimums = scales * np.float16(-8) if kind_name == "Q4_0" else _halves(parts, 2)
+    minimums = _minimums_of(scales) if kind_name == "Q4_0" else _halves(parts, 2)
     both = parts[:, :, group_bytes - GROUP // 2 :]
     # A byte holds quant i in its low half and quant i + 16 in its high half.
     nibbles = np.concatenate((both & 15, both >> 4), axis=2)
@@ -132,6 +138,18 @@ def to_floats(groups: Groups) -> npt.NDArray[np.float32]:
         values += groups.minimums.astype(np.float32)[:, :, None]
     floats: npt.NDArray[np.float32] = values.reshape(groups.quants.shape)
     return floats
+
+
+def _minimums_of(scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float16]:
+    """-8 times the scales of Q4_0, exactly."""
+    with np.errstate(all="ignore"):
+        minimums = scales * np.float16(-8)
+    is_lost = np.isinf(minimums) & np.isfinite(scales)
+    if is_lost.any():
+        raise OverflowError(
+            f"a scale of Q4_0 is {float(scales[is_lost][0])}, the limit is {_MAX_Q4_0_SCALE}"
+        )
+    return minimums
 
 
 def unpack(matrix: PackedMatrix) -> Groups:

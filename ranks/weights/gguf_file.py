@@ -191,7 +191,9 @@ def _translate(name: str) -> str:
 def _to_float32(raw: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
     if kind is _TYPES.F32:
         return raw.view("<f4").astype(np.float32)
-    if kind is _TYPES.F16:
-        return raw.view("<f2").astype(np.float32)
-    values: npt.NDArray[np.float32] = dequantize(raw, kind)
+    # A scale that is no number makes weights that are none; a warning would help nobody.
+    with np.errstate(all="ignore"):
+        if kind is _TYPES.F16:
+            return raw.view("<f2").astype(np.float32)
+        values: npt.NDArray[np.float32] = dequantize(raw, kind)
     return values

@@ -96,6 +96,8 @@ class _Fields:
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(f"{name} is {value!r}, a whole number is needed")
+        if abs(value) > _MAX_REAL:
+            raise self.error(f"{name} is beyond the limit of {_MAX_REAL}")
         return value
 
     def real(self, name: str) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranks.errors import BadCheckpoint
-from ranks.gguf_header import map_gguf, read_gguf_header, read_gguf_value
+from ranks.gguf_header import map_gguf, read_gguf_header, read_gguf_value, shortened
 from tests.support.tiny_checkpoints import VOCAB_SIZE, write_gguf
 
 HUGE = 2**63 - 1
@@ -98,7 +98,15 @@ HOSTILE = {
     "tensor type": (header(tensors=1) + tensor(kind=1234), "unknown type 1234"),
     "group": (header(tensors=1) + tensor(shape=(33, 2), kind=2), "33 values in groups of 32"),
     "length": (header(tensors=1) + tensor(shape=(HUGE, HUGE)), "ends at byte"),
-    "offset": (header(tensors=1) + tensor(offset=HUGE) + bytes(999), "ends at byte"),
+    "offset": (header(tensors=1) + tensor(offset=2**63) + bytes(999), "ends at byte"),
+    "tensor beside its place": (
+        header(tensors=1) + tensor(offset=16) + bytes(999), "'t' has offset 16, no multiple of 32"),
+    "tensors that overlap": (
+        header(tensors=2) + tensor("a") + tensor("b", offset=224) + bytes(999),
+        "'b' begins at byte 352, 'a' ends at 384"),
+    "alignment of true": (
+        header(fields=1) + name("general.alignment") + struct.pack("<IB", 7, 1),
+        "alignment is True"),
     "tensor twice": (header(tensors=2) + tensor() * 2 + bytes(999), "'t' is there twice"),
 }  # fmt: skip
 
@@ -159,6 +167,20 @@ def test_more_values_than_any_tokenizer_has_are_refused(folder):
     content = header(fields=1) + name("a") + struct.pack("<IIQ", 9, 0, 4_194_305) + bytes(4_194_305)
     with pytest.raises(BadCheckpoint, match="an array has 4194305 values, the limit is 4194304"):
         read_value(folder, content, "a")
+
+
+def test_tensors_may_touch_but_not_overlap(folder):
+    content = header(tensors=2) + tensor("b", offset=256) + tensor("a")
+    found = read(folder, content + bytes(-len(content) % 32 + 512))
+    assert found.tensors["b"].offset == found.tensors["a"].offset + 256
+
+
+def test_of_a_long_message_both_ends_are_kept():
+    assert shortened("short") == "short"
+    long = shortened("begin" + "x" * 100_000 + "end")
+    assert len(long) < 2_010
+    assert long.startswith("begin")
+    assert long.endswith("end")
 
 
 @pytest.mark.parametrize("content", [None, b""])

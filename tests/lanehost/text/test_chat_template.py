@@ -172,6 +172,7 @@ def test_operators_work_within_the_bound():
         ("{{ 1 | no_such_filter }}", "No filter named 'no_such_filter'"),
         ("{% no_such_tag %}", "unknown tag 'no_such_tag'"),
         ("{{ " + "(" * 5000, "the chat template does not compile"),
+        ("{{ 1" + "0" * 5000 + " }}", "the chat template does not compile"),
     ],
 )
 def test_a_template_that_does_not_compile_is_refused_at_once(source, says):

@@ -164,6 +164,29 @@ def test_all_bytes_of_the_alphabet_are_known(build):
     assert tokenizer.decode(tokenizer.encode("\x04\x06\U00040000")) == "\x04\x06\U00040000"
 
 
+def with_long_token(length):
+    fields = spm_fields()
+    fields["tokenizer.ggml.tokens"][-2] = "x" * length
+    return fields
+
+
+def with_unused_bos():
+    fields = byte_level_fields(add_bos_token=True, bos_token_id=2)
+    fields["tokenizer.ggml.token_type"][2] = 5
+    return fields
+
+
+def test_a_long_token_is_taken(build):
+    assert build(with_long_token(1_024)).encode("hello")
+
+
+@pytest.mark.parametrize("bos", ["$A", "$B:3", ":", "a:b:c", "[:1", "\x00"])
+def test_a_mark_of_a_text_may_be_spelled_in_any_way(build, bos):
+    fields = byte_level_fields(add_bos_token=True)
+    fields["tokenizer.ggml.tokens"][1] = bos
+    assert build(fields).encode("the")[0] == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -186,6 +209,11 @@ def test_all_bytes_of_the_alphabet_are_known(build):
         (spm_fields(scores=[0.5]), "scores has 1 entries for"),
         (spm_fields(scores=None), "field tokenizer.ggml.scores is absent"),
         (spm_fields(unknown_token_id=4000), "token id 4000 is outside"),
+        (
+            with_unused_bos(),
+            "token id 2, '<.im_end.>', is unused and cannot be bos",
+        ),
+        (with_long_token(1_025), "tokens: 'xxxx.* has 1025 characters, the limit is 1024"),
     ],
 )
 def test_what_cannot_be_built_faithfully_is_refused_by_name(build, fields, says):

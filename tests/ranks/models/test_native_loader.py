@@ -74,6 +74,19 @@ def test_a_tensor_of_another_shape_is_refused(checkpoint):
         load(broken)
 
 
+def test_a_scale_beyond_bounds_names_file_and_tensor(tmp_path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, GGMLQuantizationType.Q4_0)
+    at = open_checkpoint(path).source.header.tensors["blk.1.ffn_up.weight"].offset
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(np.float16([20_000]).tobytes())
+    with pytest.raises(
+        BadCheckpoint, match=r"m\.gguf: tensor 'layers.1.mlp.up_proj.weight': .* 20000\.0, .* 8188"
+    ):
+        load(open_checkpoint(path))
+
+
 def load(checkpoint):
     from ranks.models.registry import load_model  # noqa: PLC0415 (kept beside its only use)
     from ranks.shards import cut_shards  # noqa: PLC0415

@@ -12,7 +12,8 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from ranks.errors import BadCheckpoint
-from ranks.models.registry import choose_dtype, choose_products, open_checkpoint
+from ranks.models.registry import choose_dtype, choose_products, load_model, open_checkpoint
+from ranks.shards import cut_shards
 from tests.support.group_rank import NUM_STEPS, PROMPT
 from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, load_world, scattered_table
@@ -46,6 +47,29 @@ def test_digests_are_of_the_weights_and_of_the_config(tmp_path):
         file.seek(-1, 2)
         file.write(b"\x01")
     assert open_checkpoint(tmp_path / "one").weights_digest() != before
+
+
+def test_an_error_names_the_file_and_has_bounds(tmp_path):
+    write_hf_checkpoint(tmp_path, "llama")
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(BadCheckpoint, match=f"{tmp_path}: tensor 'layers.1.* not part of"):
+        load_model(
+            checkpoint,
+            shards=cut_shards(3, rank=0, world_size=1),
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+            on_progress=lambda done, total: None,
+        )
+    path.write_text(json.dumps(config | {"num_hidden_layers": 2000}))
+    with pytest.raises(BadCheckpoint, match=f"{tmp_path}: num_layers is 2000, .* to 1024"):
+        open_checkpoint(tmp_path)
+    path.write_text(json.dumps(config | {"model_type": "x" * 100_000}))
+    with pytest.raises(BadCheckpoint, match="model_type is 'xxx") as refused:
+        open_checkpoint(tmp_path)
+    assert len(str(refused.value)) < 3_000
 
 
 @pytest.mark.parametrize(

@@ -65,3 +65,23 @@ def test_four_bits_take_five_with_scale_and_minimum():
     matrix = pack("Q4_1", file_rows("Q4_1", 16, 64), 64)
     assert matrix.kind is MatrixKind.FOUR_BIT
     assert matrix.data.nbytes == 16 * 64 * 5 // 8
+
+
+@pytest.mark.parametrize(("scale", "is_taken"), [(8188, True), (-8188, True), (8192, False)])
+def test_a_scale_whose_minimum_no_half_can_hold_is_refused(scale, is_taken):
+    raw = file_rows("Q4_0", 16, 32)
+    raw[3, :2] = np.float16([scale]).view(np.uint8)
+    if is_taken:
+        assert pack("Q4_0", raw, 32).outputs == 16
+    else:
+        with pytest.raises(OverflowError, match=r"Q4_0 is 8192\.0, the limit is 8188"):
+            pack("Q4_0", raw, 32)
+
+
+@pytest.mark.parametrize("bits", [0x7C00, 0xFC00, 0x7E00, 0x7C01])
+def test_a_scale_that_is_not_finite_makes_a_minimum_that_is_not(bits):
+    raw = file_rows("Q4_0", 16, 32)
+    raw[3, :2] = np.uint16([bits]).view(np.uint8)
+    groups = read_groups("Q4_0", raw)
+    assert not np.isfinite(groups.minimums[3]).any()
+    assert np.isfinite(np.delete(groups.minimums, 3, axis=0)).all()

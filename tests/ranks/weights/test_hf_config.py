@@ -225,6 +225,8 @@ def test_a_qwen_window_is_used_only_where_the_config_says_so(tmp_path):
         ({"num_attention_heads": 0}, "num_heads is 0"),
         ({"num_key_value_heads": 4}, "not a multiple of num_kv_heads 4"),
         ({"head_dim": 15}, "head_dim is 15"),
+        ({"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 10**400}},
+         "original_max_position_embeddings is beyond the limit of 1e"),
         ({"rms_norm_eps": "x"}, "rms_norm_eps is 'x'"),
         ({"rms_norm_eps": 10**400}, "rms_norm_eps is beyond"),
         ({"rope_theta": float("nan")}, "rope_theta nan"),
