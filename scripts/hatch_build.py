@@ -5,6 +5,7 @@ library; a warning says so, and the ranks compute in numpy.
 """
 
 import importlib.util
+import os
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         build = _build_module(Path(self.root))
         try:
             if not build.is_current():
-                compiler = build.find_compiler(None)
+                compiler = build.find_compiler(os.environ.get("CXX") or None)
                 sets = build.find_sets(compiler)
                 build.compile_library(build.LIBRARY, compiler, sets=sets)
         except build.CannotCompile as err:
