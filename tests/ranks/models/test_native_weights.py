@@ -179,7 +179,7 @@ def test_what_groups_cannot_hold_is_refused_by_the_name_of_its_tensor(
     with pytest.raises(BadCheckpoint) as failed:
         load_models(tmp_path, 1, torch.int8, weights)
     assert str(failed.value) == (
-        f"--weights {weights} cannot be had: {name} holds {value:g}, "
+        f"{tmp_path}: --weights {weights} cannot be had: {name} holds {value:g}, "
         f"allowed are finite values up to 65504"
     )
 
