@@ -276,10 +276,11 @@ def _read_tensor_info(cursor: _Cursor) -> TensorInfo:
 
 def _read_alignment(cursor: _Cursor, fields: dict[str, FieldValue]) -> int:
     alignment = fields.get("general.alignment", _DEFAULT_ALIGNMENT)
-    is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
-    if not is_whole or alignment < 1 or alignment & (alignment - 1):
-        raise cursor.error(f"general.alignment is {alignment!r}, it must be a power of two")
-    return alignment
+    if isinstance(alignment, int) and not isinstance(alignment, bool):  # true is an int as well
+        is_power_of_two = alignment >= 1 and alignment & (alignment - 1) == 0
+        if is_power_of_two:
+            return alignment
+    raise cursor.error(f"general.alignment is {alignment!r}, it must be a power of two")
 
 
 def _refuse_overlaps(cursor: _Cursor, tensors: dict[str, TensorInfo]) -> None:
