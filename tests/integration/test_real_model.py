@@ -100,8 +100,11 @@ def test_after_random_cancels_every_block_is_free_again(client, served: Served):
     with ThreadPoolExecutor(16) as pool:
         outcomes = list(pool.map(run, requests))
     assert "left" in outcomes
+    num_idle = len(served.events("engine_idle"))
     again = client.generate(**requests[0])
     assert again.token_ids == solo.token_ids
+    # A step may still be in flight when the reply is there.
+    served.wait_event("engine_idle", count=num_idle + 1)
     idle = served.events("engine_idle")[-1]
     assert idle["free_blocks"] + idle["kept_blocks"] == idle["num_blocks"]
 
