@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -104,8 +105,6 @@ def main(
     \b
     Exit codes: 0 done, 1 a part could not be measured, 2 wrong command line.
     """  # noqa: D301 - click wants the character itself
-    told: dict[str, Any] = {"where": measured_where(), "goals": GOALS}
-    failed = False
     with ExitStack() as stack:
         try:
             if plot is not None:
@@ -129,17 +128,25 @@ def main(
             "first-token": run.first_token,
             "quality": lambda: run.quality(given["texts"] or (OWN_TEXT,)),
         }
-        for name, part in parts.items():
-            if not only or name in only:
-                try:
-                    told[name] = part()
-                except (Absent, ChildFailed, UnknownOutput) as err:
-                    failed = True
-                    told[name] = {"without": str(err)}
-                    click.echo(f"{name}: not measured: {err}\n")
-                if json_file is not None:
-                    json_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    sys.exit(1 if failed else 0)
+        asked = {name: part for name, part in parts.items() if not only or name in only}
+        is_whole = _measure(asked, json_file)
+    sys.exit(0 if is_whole else 1)
+
+
+def _measure(parts: dict[str, Callable[[], dict[str, Any]]], json_file: Path | None) -> bool:
+    """Measure part after part, and write what is known after each; says whether all could be."""
+    told: dict[str, Any] = {"where": measured_where(), "goals": GOALS}
+    is_whole = True
+    for name, part in parts.items():
+        try:
+            told[name] = part()
+        except (Absent, ChildFailed, UnknownOutput) as err:
+            is_whole = False
+            told[name] = {"without": str(err)}
+            click.echo(f"{name}: not measured: {err}\n")
+        if json_file is not None:
+            json_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return is_whole
 
 
 class _Run:
