@@ -41,7 +41,7 @@ def test_the_step_loop_runs_on_ranks_of_its_own_and_tells_each_kind_of_step(tp):
     assert told["model"]["world_size"] == tp
     assert [one["name"] for one in told["figures"]] == ["prefill", "decode 1", "decode 3"]
     assert all(one["paired"]["p50"] > 0 for one in told["figures"])
-    assert report.lines[0].startswith(f"model, float32 on cpu, {tp} rank")
+    assert report.lines[0].startswith(f"model, float32 on cpu, weights: stored, {tp} rank")
 
 
 @pytest.mark.ranks
