@@ -247,8 +247,8 @@ def test_every_event_on_the_page_is_logged():
 
 
 def test_every_event_of_jobs_and_steps_is_on_the_page():
-    journal = _read(ROOT / "lanehost/engine/journal.py")
-    said = set(re.findall(r'"((?:job|step|engine)_[a-z_]+)"', journal))
+    notices = _read(ROOT / "lanehost/engine/notices.py")
+    said = set(re.findall(r'"((?:job|step|engine)_[a-z_]+)"', notices))
     assert "job_yielded" in said
     assert said - set(_all_named("operate.md", "Logs")) == set()
 

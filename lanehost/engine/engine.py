@@ -40,7 +40,7 @@ from lanehost.engine.inbox import (
     Stop,
     error_of,
 )
-from lanehost.engine.journal import Journal
+from lanehost.engine.notices import Notices
 from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.pump import pump_epochs
 from lanehost.engine.settle import settle_step
@@ -96,7 +96,7 @@ class Engine:
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
-        self._journal = Journal(observer or NoObserver())
+        self._notices = Notices(observer or NoObserver())
         self._holdings = Holdings(self._facts, settings)
         self._tickets: dict[str, Ticket] = {}
         self._flight = Flight()
@@ -159,7 +159,7 @@ class Engine:
                 for command in await self._inbox.take_all():
                     self._handle(command)
                 self._turn()
-                self._journal.note_idle(self.blocks, self.cache, is_idle=self._is_idle)
+                self._notices.note_idle(self.blocks, self.cache, is_idle=self._is_idle)
         finally:
             pump.cancel()
             await asyncio.wait({pump})
@@ -180,7 +180,7 @@ class Engine:
         match command:
             case Arrived(ticket=ticket):
                 self._tickets[ticket.job.job_id] = ticket
-                self._journal.arrived(ticket)
+                self._notices.arrived(ticket)
             case Cancel(job_id=job_id, cause=cause):
                 self._cancel(job_id, cause)
             case StepDone(outcome=outcome):
@@ -227,7 +227,7 @@ class Engine:
                 case Lane() as lane:
                     ticket = self._tickets[lane.job.job_id]
                     is_first = ticket.seat(lane.num_cached_tokens, now_s=self._clock())
-                    self._journal.seated(ticket, lane, is_first=is_first)
+                    self._notices.seated(ticket, lane, is_first=is_first)
                 case AlreadyKept() as kept:
                     ticket = self._tickets[kept.sequence.job.job_id]
                     ticket.seat(kept.num_cached_tokens, now_s=self._clock())
@@ -245,14 +245,14 @@ class Engine:
         lane = self._holdings.lane_to_give_way(head, self._line.weights)
         if lane is None:
             return False
-        self._journal.yielded(lane, to_job_id=head.job.job_id)
+        self._notices.yielded(lane, to_job_id=head.job.job_id)
         self._tickets[lane.job.job_id].sequence.num_yields += 1
         self._put_back(lane)
         return True
 
     def _park(self, lane: Lane) -> None:
         """Take a job off its lane for want of blocks; it goes on later, exactly where it was."""
-        self._journal.parked(lane)
+        self._notices.parked(lane)
         self._tickets[lane.job.job_id].sequence.was_parked = True
         self._put_back(lane)
 
@@ -270,7 +270,7 @@ class Engine:
             return
         self.lanes.advance(plan)
         self._flight.depart(plan)
-        self._journal.step_planned(plan)
+        self._notices.step_planned(plan)
 
     def _cancel(self, job_id: str, cause: CancelCause) -> None:
         ticket = self._tickets.get(job_id)
@@ -282,7 +282,7 @@ class Engine:
         if self._backend is None:  # late: its epoch has ended, and what it drew is drawn again
             return
         landed = self._flight.land(outcome)
-        self._journal.step_ended(landed.plan, outcome)
+        self._notices.step_ended(landed.plan, outcome)
         match outcome:
             case StepResult() if not landed.was_turned_back:
                 self._settle(landed.plan, outcome)
@@ -318,7 +318,7 @@ class Engine:
         self.lanes.undo(plan)
         self._pass_limit.note_failed(len(plan.chunks))
         apart = take_apart(self.lanes, plan)
-        self._journal.taken_apart(plan, apart.alone)
+        self._notices.taken_apart(plan, apart.alone)
         if apart.failed is not None:
             self._pass_limit.note_failed_alone()
         if apart.failed is not None and apart.failed.is_running:
@@ -341,7 +341,7 @@ class Engine:
             if not _is_unusable(event):
                 self._holdings.keep(lane)
             self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
-        self._journal.ended(ticket, event, None if lane is None else lane.lane_id)
+        self._notices.ended(ticket, event, None if lane is None else lane.lane_id)
         ticket.stream.put(event)
 
     def _change_epoch(self, command: GroupLost | GroupFormed | RanksGivenUp) -> None:
@@ -359,7 +359,7 @@ class Engine:
             return
         self._backend = None
         off = take_off(self.lanes)
-        self._journal.group_lost(lost, off)
+        self._notices.group_lost(lost, off)
         self._line.put_first(self._tickets[lane.job.job_id].sequence for lane in off.carried)
         self._holdings = Holdings(self._facts, self._settings, counters=self.cache.counters)
         self._flight = Flight()
@@ -373,7 +373,7 @@ class Engine:
             self._give_up(differs)
             return
         self._backend, self._facts = backend, backend.facts
-        self._journal.group_formed(backend.facts.epoch)
+        self._notices.group_formed(backend.facts.epoch)
 
     def _give_up(self, error: RankGroupLost) -> None:
         self._lost = error
@@ -389,7 +389,7 @@ class Engine:
         for ticket in self._tickets.values():
             self._line.leave(ticket.job.job_id)
             if not ticket.stream.is_ended:
-                self._journal.abandoned(ticket, failed)
+                self._notices.abandoned(ticket, failed)
                 ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)

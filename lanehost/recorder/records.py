@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgpack
 from pydantic import Field, TypeAdapter, ValidationError
 
+from lanehost.frames import NotMsgpack, unpack_fields
 from lanehost.job import Priority
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, RefusalKind, StepPlan
@@ -203,17 +204,7 @@ def unpack(payload: bytes) -> Record:
         NotARecord: they are none of ours.
     """
     try:
-        fields = msgpack.unpackb(
-            payload,
-            raw=False,
-            use_list=False,
-            strict_map_key=True,
-            max_str_len=1 << 20,
-            max_bin_len=1 << 10,
-            max_array_len=len(payload),
-            max_map_len=1 << 6,
-            max_ext_len=0,
-        )
+        fields = unpack_fields(payload)
         _check_numbers("record", fields)
         record = _ADAPTER.validate_python(fields)
     except ValidationError as err:
@@ -221,8 +212,8 @@ def unpack(payload: bytes) -> Record:
         wrong = err.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, wrong["loc"]))
         raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None
-    except (msgpack.UnpackException, ValueError, RecursionError) as err:
-        raise NotARecord(f"no msgpack: {type(err).__name__}") from None
+    except NotMsgpack as err:
+        raise NotARecord(f"no msgpack: {err}") from None
     if isinstance(record, StepReturned):
         _check_lanes(record)
     return record

@@ -1,11 +1,6 @@
 """The file format of a trail: framed records, each proved by its checksum.
 
-    file    = magic, format version (u16), frames
-    frame   = length (u32), check of the length (4 bytes), checksum (8 bytes), payload
-
-Both checks are BLAKE2b over the number of the frame in its file and what they check, with
-the format version as its person, so a frame that was lost or moved is seen like one that
-was changed. Numbers are little-endian.
+    file    = magic, format version (u16), frames (`lanehost.frames`)
 
 Laws: what is read is what was written, up to the first byte that is not; a tail that was
 torn off is an end, anything else that does not fit is a `TrailError`; no input crashes
@@ -21,10 +16,10 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
+from lanehost.frames import FrameChanged, FrameReader, Proof
 from lanehost.recorder.records import (
     MAX_RECORD_BYTES,
     Header,
@@ -40,7 +35,6 @@ FORMAT_VERSION = 3
 _FIRST_FORMAT = 1
 MAGIC = b"lanehost-trail"
 START = MAGIC + struct.pack("<H", FORMAT_VERSION)
-_FRAME = struct.Struct("<I4s8s")
 _FILE_NAME = re.compile(r"(?P<run>[\w-]+)\.(?P<number>\d{6})\.trail")
 
 
@@ -78,27 +72,11 @@ def frame(number: int, record: Record) -> bytes:
     payload = pack(record)
     if len(payload) > MAX_RECORD_BYTES:
         raise ValueError(f"a record has {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    proof = _Proof(FORMAT_VERSION, number)
-    return _FRAME.pack(len(payload), proof.of_length(len(payload)), proof.of(payload)) + payload
+    return _proof(FORMAT_VERSION).frame(number, payload)
 
 
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    """The checks of one frame."""
-
-    version: int
-    number: int
-
-    def of_length(self, length: int) -> bytes:
-        return self._check(struct.pack("<I", length), size=4)
-
-    def of(self, payload: bytes) -> bytes:
-        return self._check(payload, size=8)
-
-    def _check(self, content: bytes, *, size: int) -> bytes:
-        person = b"" if self.version == _FIRST_FORMAT else struct.pack("<H", self.version)
-        numbered = struct.pack("<Q", self.number) + content
-        return blake2b(numbered, digest_size=size, person=person).digest()
+def _proof(version: int) -> Proof:
+    return Proof(b"" if version == _FIRST_FORMAT else struct.pack("<H", version))
 
 
 @dataclass(slots=True)
@@ -135,14 +113,15 @@ def _read_open_file(path: Path, source: IO[bytes], torn: Torn) -> Iterator[Recor
     (version,) = struct.unpack("<H", start[len(MAGIC) :])
     if not _FIRST_FORMAT <= version <= FORMAT_VERSION:
         raise NewerTrail(f"{path} has format {version}, this lanehost reads {FORMAT_VERSION}")
-    number = 0
-    while (payload := _read_frame(path, source, _Proof(version, number), torn)) is not None:
+    frames = FrameReader(source, _proof(version), max_payload_bytes=MAX_RECORD_BYTES)
+    while (payload := _next_payload(path, frames)) is not None:
         try:
             record = unpack(payload)
         except NotARecord as err:
+            number = frames.number - 1
             raise DamagedTrail(f"{path}: record {number} is none of ours: {err}") from None
         yield _of_first_format(record) if version == _FIRST_FORMAT else record
-        number += 1
+    torn.num_bytes = frames.num_torn_bytes
 
 
 def _of_first_format(record: Record) -> Record:
@@ -152,38 +131,11 @@ def _of_first_format(record: Record) -> Record:
     return replace(record, plan=replace(record.plan, follows=max(record.plan.step_id - 1, 0)))
 
 
-def _read_frame(path: Path, source: IO[bytes], proof: _Proof, torn: Torn) -> bytes | None:
-    """Return the next payload, or None at the end, torn or not."""
-    at, number = source.tell(), proof.number
-    head = source.read(_FRAME.size)
-    if len(head) < _FRAME.size:
-        torn.num_bytes = len(head)
-        return None
-    length, length_check, checksum = _FRAME.unpack(head)
-    if length_check != proof.of_length(length):
-        if _is_all_zero(head, source):
-            # A power cut: the file had grown, and what was to be in it was not on disk yet.
-            torn.num_bytes = source.tell() - at
-            return None
-        raise DamagedTrail(f"{path}: the length of record {number} at byte {at} has changed")
-    if length > MAX_RECORD_BYTES:
-        raise DamagedTrail(f"{path}: record {number} has {length} bytes, limit {MAX_RECORD_BYTES}")
-    payload = source.read(length)
-    if len(payload) < length:
-        torn.num_bytes = len(head) + len(payload)
-        return None
-    if checksum != proof.of(payload):
-        raise DamagedTrail(f"{path}: record {number} at byte {at} has changed")
-    return payload
-
-
-def _is_all_zero(head: bytes, source: IO[bytes]) -> bool:
-    if any(head):
-        return False
-    while part := source.read(1 << 16):
-        if any(part):
-            return False
-    return True
+def _next_payload(path: Path, frames: FrameReader) -> bytes | None:
+    try:
+        return frames.next_payload()
+    except FrameChanged as changed:
+        raise DamagedTrail(f"{path}: {changed.what}") from None
 
 
 class Trail:

@@ -20,7 +20,7 @@ def solo(job):
     return solo_continuation(job.prompt_ids, job.draw, job.max_tokens)
 
 
-class Journal(NoObserver):
+class Notes(NoObserver):
     """Notes who sat down, who gave way, and who ended, in order."""
 
     def __init__(self):
@@ -39,9 +39,9 @@ class Journal(NoObserver):
         return [note[2:] for note in self.notes if note[:2] == (kind, job.job_id)]
 
 
-def rig_with(journal, **facts):
+def rig_with(notes, **facts):
     values = {"num_lanes": 1, "num_blocks": 64, "max_step_tokens": 8} | facts
-    return EngineRig(fake_facts(**values), observer=journal)
+    return EngineRig(fake_facts(**values), observer=notes)
 
 
 async def test_a_warm_job_draws_nothing_and_the_next_prompt_goes_on_from_it():
@@ -70,8 +70,8 @@ async def test_a_warm_job_whose_prompt_is_kept_ends_at_once_and_runs_nothing():
 
 
 async def test_a_warm_job_in_the_background_yields_at_a_chunk_and_keeps_its_progress():
-    journal = Journal()
-    rig = rig_with(journal)
+    notes = Notes()
+    rig = rig_with(notes)
     warm = make_job(LONG, max_tokens=0, priority=BACKGROUND)
     urgent = make_job((1, 2, 3), max_tokens=3)
     async with rig.running():
@@ -81,13 +81,13 @@ async def test_a_warm_job_in_the_background_yields_at_a_chunk_and_keeps_its_prog
         events = await read_all(stream)
     assert token_ids(reply) == solo(urgent)
     assert isinstance(ending(events), Finished)
-    order = [note[:2] for note in journal.notes if note[0] != "seated"]
+    order = [note[:2] for note in notes.notes if note[0] != "seated"]
     assert order == [
         ("yielded", warm.job_id),
         ("ended", urgent.job_id),
         ("ended", warm.job_id),
     ]
-    first, second = journal.of(warm, kind="seated")
+    first, second = notes.of(warm, kind="seated")
     assert first == (0,)
     assert second[0] >= 8
     # Usage says what was there when it first sat down, not what it had computed itself.
@@ -96,8 +96,8 @@ async def test_a_warm_job_in_the_background_yields_at_a_chunk_and_keeps_its_prog
 
 
 async def test_a_background_job_does_not_yield_before_a_chunk_of_progress():
-    journal = Journal()
-    rig = rig_with(journal)
+    notes = Notes()
+    rig = rig_with(notes)
     slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
     urgent = make_job((1, 2, 3), max_tokens=3)
     async with rig.running():
@@ -108,40 +108,40 @@ async def test_a_background_job_does_not_yield_before_a_chunk_of_progress():
         streams.append(rig.send(urgent))
         await asyncio.gather(*map(read_all, streams))
     computed = [sum(len(c.token_ids) for c in plan.chunks) for plan in rig.ranks.plans]
-    assert journal.of(slow, kind="seated")[1][0] >= 8
+    assert notes.of(slow, kind="seated")[1][0] >= 8
     assert sum(computed) <= len(LONG) + 3 + 8
 
 
 async def test_who_gives_way_again_and_again_gets_on_each_time():
     """A part of a block is lost, and steps are smaller: so it goes on until it has a whole one."""
-    journal = Journal()
-    rig = rig_with(journal, max_step_tokens=3)
+    notes = Notes()
+    rig = rig_with(notes, max_step_tokens=3)
     slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
     async with rig.running():
         waiting = asyncio.ensure_future(read_all(rig.send(slow)))
         while not waiting.done():
             await read_all(rig.send(make_job(max_tokens=1)))
-    seated_at = [cached for (cached,) in journal.of(slow, kind="seated")]
+    seated_at = [cached for (cached,) in notes.of(slow, kind="seated")]
     assert len(seated_at) > 3
     assert seated_at == sorted(set(seated_at))
 
 
 async def test_one_whose_progress_is_evicted_each_time_ends_all_the_same():
     """Each urgent prompt takes all blocks, so nothing stays of what the other had computed."""
-    journal = Journal()
-    rig = rig_with(journal, num_blocks=16)
+    notes = Notes()
+    rig = rig_with(notes, num_blocks=16)
     slow = make_job(LONG, max_tokens=0, priority=BACKGROUND)
     async with rig.running():
         waiting = asyncio.ensure_future(read_all(rig.send(slow)))
         while not waiting.done():
             await read_all(rig.send(make_job((*LONG[1:], 7), max_tokens=1)))
     assert isinstance(ending(waiting.result()), Finished)
-    assert len(journal.of(slow, kind="yielded")) == MAX_YIELDS
+    assert len(notes.of(slow, kind="yielded")) == MAX_YIELDS
 
 
 async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
-    journal = Journal()
-    rig = rig_with(journal, num_lanes=2)
+    notes = Notes()
+    rig = rig_with(notes, num_lanes=2)
     quiet = [
         make_job((n, n), max_tokens=25, priority=BACKGROUND, draw=Draw(temperature=0.9, seed=n))
         for n in range(3)
@@ -154,14 +154,14 @@ async def test_a_background_reply_that_yields_goes_on_exactly_where_it_was():
         replies += [await one for one in waiting]
     jobs = urgent + quiet
     assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
-    assert any(note[0] == "yielded" for note in journal.notes)
-    ended = [note[1] for note in journal.notes if note[0] == "ended"]
+    assert any(note[0] == "yielded" for note in notes.notes)
+    ended = [note[1] for note in notes.notes if note[0] == "ended"]
     assert set(ended[:4]) == {job.job_id for job in urgent}
 
 
 async def test_one_in_the_background_gives_way_also_when_only_its_blocks_are_wanted():
-    journal = Journal()
-    rig = rig_with(journal, num_lanes=3, num_blocks=16, max_step_tokens=64)
+    notes = Notes()
+    rig = rig_with(notes, num_lanes=3, num_blocks=16, max_step_tokens=64)
     quiet = make_job(LONG[:40], max_tokens=20, priority=BACKGROUND)
     urgent = make_job(tuple(range(30)), max_tokens=2)
     async with rig.running():
@@ -171,29 +171,29 @@ async def test_one_in_the_background_gives_way_also_when_only_its_blocks_are_wan
         reply = await read_all(rig.send(urgent))
         events = await read_all(stream)
     assert [token_ids(reply), token_ids(events)] == [solo(urgent), solo(quiet)]
-    order = [note[:2] for note in journal.notes if note[0] != "seated"]
+    order = [note[:2] for note in notes.notes if note[0] != "seated"]
     assert order == [("yielded", quiet.job_id), ("ended", urgent.job_id), ("ended", quiet.job_id)]
 
 
 async def test_a_flooding_scope_gives_lanes_back_to_one_that_has_fewer_than_its_share():
-    journal = Journal()
-    rig = rig_with(journal, num_lanes=4, max_step_tokens=16)
+    notes = Notes()
+    rig = rig_with(notes, num_lanes=4, max_step_tokens=16)
     flood = [make_job((n,), max_tokens=40, scope="flood") for n in range(8)]
     other = make_job((9, 9), max_tokens=5, scope="other")
     async with rig.running():
         waiting = [asyncio.ensure_future(read_all(rig.send(job))) for job in flood]
         await settle_loop(12)
         reply = await read_all(rig.send(other))
-        assert not [note for note in journal.notes if note[0] == "ended"][1:]
+        assert not [note for note in notes.notes if note[0] == "ended"][1:]
         replies = [await one for one in waiting]
     assert token_ids(reply) == solo(other)
     assert [token_ids(events) for events in replies] == [solo(job) for job in flood]
-    assert sum(note[0] == "yielded" for note in journal.notes) == 1
+    assert sum(note[0] == "yielded" for note in notes.notes) == 1
 
 
 async def test_a_background_job_that_waited_its_most_is_not_overtaken_for_ever():
     """Urgent jobs without end, and one in the background: it ends all the same."""
-    rig = rig_with(Journal())
+    rig = rig_with(Notes())
     slow = make_job(tuple(range(30)), max_tokens=3, priority=BACKGROUND)
     async with rig.running():
         waiting = asyncio.ensure_future(read_all(rig.send(slow)))
@@ -212,8 +212,8 @@ async def test_a_background_job_that_waited_its_most_is_not_overtaken_for_ever()
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_any_participant_of_a_pass_may_yield_and_the_others_go_on(number):
     """Three prompts share passes; one is in the background and gives its lane up in between."""
-    journal = Journal()
-    rig = rig_with(journal, num_lanes=4, max_step_tokens=12)
+    notes = Notes()
+    rig = rig_with(notes, num_lanes=4, max_step_tokens=12)
     unrelated = make_job((50, 51), max_tokens=40)
     jobs = [
         make_job(
@@ -234,7 +234,7 @@ async def test_any_participant_of_a_pass_may_yield_and_the_others_go_on(number):
         replies = [await one for one in waiting]
         assert token_ids(await first) == solo(unrelated)
     assert [token_ids(events) for events in replies] == [solo(job) for job in jobs]
-    assert [note[1] for note in journal.notes if note[0] == "yielded"] == [jobs[number].job_id]
+    assert [note[1] for note in notes.notes if note[0] == "yielded"] == [jobs[number].job_id]
 
 
 async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_computed():
@@ -254,7 +254,7 @@ async def test_prompts_up_to_their_marks_are_kept_while_they_are_still_being_com
 
 async def test_a_background_prompt_with_a_lane_is_not_passed_over_for_ever():
     """Prompts in the foreground fill every step, and a lane is free for each of them."""
-    rig = rig_with(Journal(), num_lanes=4, num_blocks=256)
+    rig = rig_with(Notes(), num_lanes=4, num_blocks=256)
     slow = make_job(tuple(range(20)), max_tokens=3, priority=BACKGROUND)
     num_sent = 0
 

@@ -147,8 +147,8 @@ def test_a_frame_that_was_taken_out_is_seen(tmp_path):
 def test_a_length_above_the_bound_is_refused_before_it_is_read(tmp_path):
     length = struct.pack("<I", MAX_RECORD_BYTES + 1)
     path = tmp_path / "long"
-    proof = trail_module._Proof(FORMAT_VERSION, 0)
-    path.write_bytes(START + length + proof.of_length(MAX_RECORD_BYTES + 1) + bytes(8))
+    proof = trail_module._proof(FORMAT_VERSION)
+    path.write_bytes(START + length + proof.of_length(0, MAX_RECORD_BYTES + 1) + bytes(8))
     with pytest.raises(DamagedTrail, match=f"{MAX_RECORD_BYTES + 1} bytes, limit"):
         list(read_file(path, Torn()))
 

@@ -21,7 +21,7 @@ from ranks.plan import StepPlan, StepRefused, StepResult
 log = structlog.get_logger()
 
 
-class Journal:
+class Notices:
     """Tells the log and the observer; the engine's loop calls it, so it returns at once."""
 
     def __init__(self, observer: EngineObserver) -> None:
