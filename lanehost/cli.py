@@ -186,11 +186,18 @@ def main() -> None:
     help="Most losses of ranks in a row, with no finished step between, before the server exits.",
 )
 @click.option(
+    "--drain-grace",
+    default=_SERVE.drain_grace_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="After SIGTERM, time in which health says NOT_SERVING and requests are still taken.",
+)
+@click.option(
     "--drain-timeout",
     default=_SERVE.drain_timeout_s,
     show_default=True,
     metavar="SECONDS",
-    help="After SIGTERM, most time for open requests to end.",
+    help="After the grace, most time for open requests to end.",
 )
 @click.option(
     "--prompt-cache",
@@ -316,6 +323,7 @@ def _build_settings(
             port=options["port"],
             http_port=options["http_port"],
             reflection=options["reflection"],
+            drain_grace_s=options["drain_grace"],
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
             record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),

@@ -24,7 +24,7 @@ _SPARE_RPCS = 256
 class HealthObserver(NoObserver):
     """Implements `EngineObserver`: health is not serving from a loss to the next epoch.
 
-    Requests are taken all the while. A drain that began meanwhile stays: the gate is closed.
+    Requests are taken all the while. A drain that began meanwhile stays: the gate knows of it.
     """
 
     def __init__(self, gate: Gate, doors: "Doors") -> None:
@@ -58,6 +58,7 @@ class Doors:
             StartupFailed: the HTTP address cannot be had.
         """
         self._host = settings.host
+        self._gate = metrics.gate
         self._health = Health()
         self._http = None
         if settings.http_port is not None:
@@ -111,6 +112,11 @@ class Doors:
     def set_not_serving(self) -> None:
         """Tell health's watchers that requests are not run."""
         self._health.set_not_serving()
+
+    def announce_end(self) -> None:
+        """Say not serving for good, on both doors; requests are still taken."""
+        self._gate.announce_end()
+        self.set_not_serving()
 
     async def stop(self, *, grace_s: float) -> None:
         """Let open requests end for so long, then cut them off.

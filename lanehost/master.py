@@ -4,7 +4,8 @@
     → ranks spawned and loading, the text side loading beside them
     → rank group formed → door and engine built → gate opened, health SERVING
     … until the first SIGTERM or SIGINT …
-    → NOT_SERVING, door closed, open jobs finish (up to --drain-timeout)
+    → NOT_SERVING, requests still taken (for --drain-grace)
+    → door closed, open jobs finish (up to --drain-timeout)
     → doors stopped → ranks stopped
 
 Laws: whatever was started is ended on every way out; the master never imports torch.
@@ -240,7 +241,11 @@ class Master:
 
     async def _drain_when_asked(self, inbox: Inbox, *, door: AdmissionDoor, doors: Doors) -> None:
         await self._stop_asked.wait()
-        _close(door, doors, Draining("this server is ending and takes no new requests"))
+        # Said before it is done: who sends requests here needs a moment to hear of it.
+        doors.announce_end()
+        await asyncio.sleep(self._settings.drain_grace_s)
+        log.info("drain_started", timeout_s=self._settings.drain_timeout_s)
+        door.close(Draining("this server is ending and takes no new requests"))
         inbox.put(Drain())
         await asyncio.sleep(self._settings.drain_timeout_s)
         log.warning("drain_timeout", timeout_s=self._settings.drain_timeout_s)

@@ -164,6 +164,7 @@ class ServeSettings:
     port: int = 50051
     http_port: int | None = 8000
     reflection: bool = False
+    drain_grace_s: float = 1.0
     drain_timeout_s: float = 30.0
     log_json: bool = False
     record: RecordSettings | None = None
@@ -178,4 +179,5 @@ class ServeSettings:
         _check("--port", self.port, 0, MAX_PORT)
         if self.http_port is not None:
             _check("--http-port", self.http_port, 0, MAX_PORT)
+        _check("--drain-grace", self.drain_grace_s, 0, 3600)
         _check("--drain-timeout", self.drain_timeout_s, 0, 86400)

@@ -18,6 +18,7 @@ class Gate:
         """Begin shut."""
         self._door: Door | None = None
         self._is_suspended = False
+        self._is_ending = False
 
     def __repr__(self) -> str:
         return f"<Gate {self._door!r}>"
@@ -49,17 +50,21 @@ class Gate:
         self._is_suspended = True
 
     def resume(self) -> None:
-        """Say serving again, unless the door has closed meanwhile."""
+        """Say serving again, unless a drain has begun meanwhile."""
         self._is_suspended = False
 
+    def announce_end(self) -> None:
+        """Say not serving from now on: a drain has begun. Requests are still handed on."""
+        self._is_ending = True
+
     @property
-    def is_closed(self) -> bool:
-        """Whether the door takes no more requests."""
-        return self._door is not None and not self._door.is_serving()
+    def is_ending(self) -> bool:
+        """Whether a drain has begun, or the door takes no more requests."""
+        return self._is_ending or (self._door is not None and not self._door.is_serving())
 
     def is_serving(self) -> bool:
-        """Say whether a request sent now would be run without waiting for ranks."""
-        if self._door is None or self._is_suspended:
+        """Say whether requests are to be sent here: ranks are there, and no end is near."""
+        if self._door is None or self._is_suspended or self._is_ending:
             return False
         return self._door.is_serving()
 

@@ -112,8 +112,8 @@ class Metrics:
 
     @property
     def is_draining(self) -> bool:
-        """Whether it has run requests and takes no more."""
-        return self.gate.is_closed
+        """Whether it has been told to end: soon it takes no more requests, or does not already."""
+        return self.gate.is_ending
 
 
 STANDING: tuple[Family[Metrics], ...] = (
@@ -131,7 +131,7 @@ STANDING: tuple[Family[Metrics], ...] = (
     ),
     gauge(
         "lanehost_draining",
-        "1 once no more requests are taken and those that are open may still end.",
+        "1 from the signal to end on: requests are still taken for --drain-grace.",
         lambda metrics: metrics.is_draining,
     ),
 )

@@ -74,7 +74,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     args = (
         "--model-name m --tp 2 --host 0.0.0.0 --port 1 --http-port 2 --lanes 3 --dtype int8 "
         "--weights int4 --device cpu --threads 4 --kv-tokens 512 --max-step-tokens 64 "
-        "--max-waiting 5 "
+        "--max-waiting 5 --drain-grace 0.5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
         "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4"
@@ -92,6 +92,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (line.max_waiting, line.max_waiting_tokens, line.max_streams) == (5, 6, 7)
     assert (settings.host, settings.port, settings.http_port) == ("0.0.0.0", 1, 2)
     assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
+    assert settings.drain_grace_s == 0.5
     assert (settings.reflection, settings.log_json) == (True, True)
     assert settings.record == RecordSettings(folder=Path("trails"), keeps_prompts=True)
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)

@@ -139,8 +139,24 @@ def test_health_is_not_serving_from_a_loss_to_the_next_epoch_and_stays_so_in_a_d
     gate.open(door)
     health = HealthObserver(gate, doors)
     health.group_lost(RankGroupLost("gone", epoch=1, rank=0))
-    assert (gate.is_serving(), gate.is_closed, doors.said) == (False, False, [False])
+    assert (gate.is_serving(), gate.is_ending, doors.said) == (False, False, [False])
     door.is_open = is_open
     health.group_formed(2)
-    assert (gate.is_serving(), gate.is_closed) == (is_open, not is_open)
+    assert (gate.is_serving(), gate.is_ending) == (is_open, not is_open)
     assert doors.said == [False, True][: 1 + is_open]
+
+
+async def test_a_drain_that_has_begun_stays_whatever_becomes_of_the_ranks(tmp_path):
+    metrics = Metrics(clock=time.monotonic, version="1.2.3")
+    metrics.gate.open(StandIn())
+    settings = ServeSettings(ranks=RankGroupSettings(model_path=tmp_path), port=0, http_port=0)
+    async with Doors(metrics, settings) as doors, httpx.AsyncClient() as client:
+        doors.set_serving()
+        url = f"http://{doors.addresses.http}/health"
+        assert (await client.get(url)).status_code == 200
+        doors.announce_end()
+        health = HealthObserver(metrics.gate, doors)
+        health.group_lost(RankGroupLost("gone", epoch=1, rank=0))
+        health.group_formed(2)
+        assert (await client.get(url)).status_code == 503
+        assert await health_of(doors.addresses.grpc) == NOT_SERVING

@@ -50,6 +50,7 @@ def test_the_defaults_are_allowed():
         (serve, "port", -1, "--port"),
         (serve, "port", 65536, "--port"),
         (serve, "http_port", 65536, "--http-port"),
+        (serve, "drain_grace_s", -1, "--drain-grace"),
         (serve, "drain_timeout_s", -1, "--drain-timeout"),
     ],
 )

@@ -69,3 +69,15 @@ async def test_a_closed_door_behind_the_gate_does_not_serve():
     gate.open(door)
     door.close(Draining("over"))
     assert not gate.is_serving()
+
+
+async def test_a_gate_whose_end_is_announced_says_not_serving_and_still_hands_on():
+    gate = Gate()
+    gate.open(make_door())
+    assert not gate.is_ending
+    gate.announce_end()
+    gate.resume()
+    assert (gate.is_serving(), gate.is_ending) == (False, True)
+    assert isinstance(
+        await anext(aiter(await gate.submit(Request(prompt=TokenPrompt((1,)))))), Accepted
+    )
