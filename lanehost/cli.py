@@ -5,6 +5,7 @@
     lanehost chat        talk to the model
     lanehost replay      run a recorded trail again
     lanehost bench       measure a server, the step loop, the numbers
+    lanehost chaos       break a server on purpose, and judge it
     lanehost new-key     make a key for `serve --keys`
 
 Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
@@ -21,6 +22,7 @@ import click
 
 import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
 from lanehost.cli_bench import bench
+from lanehost.cli_chaos import chaos
 from lanehost.cli_chat import chat
 from lanehost.cli_client import generate
 from lanehost.cli_keys import new_key
@@ -356,3 +358,4 @@ main.add_command(chat)
 main.add_command(replay)
 main.add_command(new_key)
 main.add_command(bench)
+main.add_command(chaos)

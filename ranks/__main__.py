@@ -9,6 +9,7 @@ from typing import TextIO, cast
 
 import structlog
 
+from ranks.fault_orders import VARIABLE
 from ranks.guard import stand_guard
 from ranks.log_sink import LogSink
 from ranks.settings import RankSettings
@@ -25,8 +26,24 @@ def main() -> int:
     from ranks.session import live  # noqa: PLC0415
     from ranks.worker import ModelWorker  # noqa: PLC0415
 
+    if folder := os.environ.get(VARIABLE):
+        return _live_with_faults(folder, settings)
     with open_channel(settings.master) as channel:
         return live(settings, ModelWorker(settings, channel), channel, build=build_version())
+
+
+def _live_with_faults(folder: str, settings: RankSettings) -> int:
+    """Live as a rank that fails where it is told to."""
+    # Late, as above; and only the chaos kit ever comes here.
+    from ranks.faults import Faults  # noqa: PLC0415
+    from ranks.link import open_channel  # noqa: PLC0415
+    from ranks.session import live  # noqa: PLC0415
+    from ranks.worker import ModelWorker  # noqa: PLC0415
+
+    faults = Faults(folder, settings)
+    with open_channel(faults.master) as channel:
+        worker = faults.wrap(ModelWorker(settings, channel, dress=faults.dress))
+        return live(settings, worker, channel, build=build_version())
 
 
 def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:

@@ -1,6 +1,7 @@
 """What computes on a rank: loads its part of the model, forms the group, runs plans."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -39,8 +40,18 @@ log = structlog.get_logger()
 class ModelWorker:
     """A rank that runs a real model."""
 
-    def __init__(self, settings: RankSettings, channel: grpc.Channel) -> None:
-        """Take the channel to the master, for the rendezvous; the caller closes it."""
+    def __init__(
+        self,
+        settings: RankSettings,
+        channel: grpc.Channel,
+        *,
+        dress: Callable[[CausalLM], CausalLM] = lambda model: model,
+    ) -> None:
+        """Take the channel to the master, for the rendezvous; the caller closes it.
+
+        `dress` may put something around the model: it then fails on purpose (`ranks/faults`).
+        """
+        self._dress = dress
         self._settings = settings
         self._channel = channel
         self._model: CausalLM | None = None
@@ -76,7 +87,7 @@ class ModelWorker:
             weights=weights,
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
-        self._model = loaded.model
+        self._model = self._dress(loaded.model)
         if self._model.dtype == torch.int8:
             # The library has threads of its own, beside which those of OpenMP would spin.
             torch.set_num_threads(1)
