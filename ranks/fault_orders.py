@@ -3,7 +3,8 @@
 Only `lanehost chaos` and the tests set the variable. Without it a rank never looks anywhere.
 An order is a file with one line, `FAULT POINT`, in the folder that the variable names:
 
-    FAULT   oom raise nan shape stuck stop kill partition, or poison=TOKEN, which stays
+    FAULT   oom raise nan shape stuck stop kill partition, or poison=TOKEN, which stays; note
+            does nothing but say in the log that the point is reached
     POINT   load, form: in the start; prefill, pass, decode, step: in a step with one prompt,
             with several, with none, in any; now: at once, from a thread, for stop, kill and
             partition
@@ -27,6 +28,7 @@ class Act(Enum):
     KILL = "kill"
     PARTITION = "partition"
     POISON = "poison"
+    NOTE = "note"
 
 
 class Point(Enum):

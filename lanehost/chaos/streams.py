@@ -90,6 +90,19 @@ class Streams:
             )
             self._alone.append(reply)
 
+    def token_of_first_alone(self) -> int:
+        """Give a token of the first prompt that no other request ever feeds.
+
+        Raises:
+            StopIteration: There is none.
+        """
+        others = {
+            token_id
+            for asked, reply in zip(self._asked[1:], self._alone[1:], strict=True)
+            for token_id in (*asked.token_ids, *reply.token_ids)
+        }
+        return next(token_id for token_id in self._asked[0].token_ids if token_id not in others)
+
     async def run(self, num_streams: int) -> None:
         """Keep so many requests open until `stop`; returns when all have ended."""
         async with asyncio.TaskGroup() as group:
