@@ -98,7 +98,7 @@ def chaos(json_file: Path | None, plot: Path | None, *, lists: bool, **options: 
 
     \b
     Exit codes: 0 every law held, 1 it could not be tried, 2 wrong command line, 5 a law was
-    broken, 130 stopped with Ctrl-C.
+    broken, 130 stopped with Ctrl-C for the second time; the first ends the faults and judges.
     """  # noqa: D301 - click wants the character itself
     if lists:
         for line in table_lines():
@@ -118,6 +118,8 @@ def chaos(json_file: Path | None, plot: Path | None, *, lists: bool, **options: 
         say(f"seed {run.seed}")
         try:
             seen = asyncio.run(run_chaos(run, say))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
         except ClientError as error:
             raise StartupFailed(f"the server did not answer: {error}") from error
         if plot is not None:

@@ -5,6 +5,7 @@ Words: a fault is *seen* when its lag is known, which is when it met a group tha
 faults that come before that group is formed share its recovery, from the first of them on.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from lanehost.chaos.resources import Holding, Usage
@@ -15,7 +16,8 @@ from lanehost.chaos.table import Fault
 HEALTH_WITHIN_S = {Fault.KILL: 1.0, Fault.STOP: 2.0, Fault.RAISE: 2.0, Fault.SHAPE: 2.0}
 # Those that end no epoch, if the step can be refused.
 _MAY_GO_ON = (Fault.OOM, Fault.NAN)
-_CORRUPT = "ReplyCorrupt"
+# What one request may end with for each such fault: for want of memory, if it ran alone.
+_LAWFUL = {"ReplyCorrupt": Fault.NAN, "StepFailed": Fault.OOM}
 # A server under load holds a little more than an idle one; a leak grows with every fault.
 _MORE_FILES, _MORE_THREADS, _MORE_BYTES = 8, 8, 96 << 20
 
@@ -60,14 +62,11 @@ def _requests(seen: Seen) -> Iterable[str]:
     unequal = sum(one.is_equal is False for one in seen.endings)
     if unequal:
         yield f"{unequal} replies are not the undisturbed ones"
-    num_nan = sum(done.fault is Fault.NAN for done in seen.done)
-    corrupt = sum(one.error == _CORRUPT for one in seen.endings)
-    if corrupt > num_nan:
-        yield f"{corrupt} replies ended with DATA_LOSS, {num_nan} were to"
-    others = sorted({one.error for one in seen.endings if one.error not in (None, _CORRUPT)})
-    for error in others:
-        count = sum(one.error == error for one in seen.endings)
-        yield f"{count} requests ended with {error}"
+    counts = Counter(one.error for one in seen.endings if one.error is not None)
+    for error, count in sorted(counts.items()):
+        most = sum(done.fault is _LAWFUL.get(error) for done in seen.done)
+        if count > most:
+            yield f"{count} requests ended with {error}, at most {most} were to"
 
 
 def _health(seen: Seen) -> Iterable[str]:

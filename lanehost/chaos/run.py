@@ -4,8 +4,10 @@
     → fault, served again, a random pause, the next fault …
     → streams end → every request once more → what is held is counted → SIGTERM → exit 0
 
-Most faults come into a group that serves; one in ten comes at once behind the one before, into
-whatever the group is doing then. All randomness is of one seed.
+Most faults come at random once every open stream has had a token again: a server rightly
+condemns a request that was in flight at three losses without getting further (ADR 20). One in
+ten comes at once behind the one before, into whatever the group is doing then. All randomness
+is of one seed.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ import random
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -26,6 +29,7 @@ from lanehost.chaos.served import ServedHere
 from lanehost.chaos.streams import Streams, make_asked
 from lanehost.chaos.table import Fault
 from lanehost.client import AsyncClient
+from lanehost.signals import StopSignals
 
 Say = Callable[[str], None]
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP}
@@ -58,7 +62,13 @@ class Injector:
         self._streams = streams
         self._orders = orders
         self._say = say
+        self._is_stopped = False
         self._rng = random.Random(f"{run.seed} faults")  # noqa: S311 - no secrets
+
+    def stop(self) -> None:
+        """Do no more faults: what was seen so far is judged."""
+        self._is_stopped = True
+        self._say("no more faults: judging what was seen so far; once more ends at once")
 
     async def go(self) -> None:
         """Do faults until the time or the number is reached, or nobody serves any more."""
@@ -75,6 +85,8 @@ class Injector:
             self._seen.never_served_again = True
 
     def _is_over(self, until_s: float) -> bool:
+        if self._is_stopped:
+            return True
         most = self._run.max_faults
         is_enough = most is not None and len(self._seen.done) >= most
         return is_enough or time.monotonic() >= until_s or self._served.exit_code is not None
@@ -83,7 +95,7 @@ class Injector:
         if not await self._seen.health.wait_for(is_serving=True, within_s=PATIENCE_S):
             return False
         since_s = time.monotonic()
-        if not await self._streams.wait_token(since_s=since_s, within_s=PATIENCE_S):
+        if not await self._streams.wait_all(since_s=since_s, within_s=PATIENCE_S):
             return False
         await asyncio.sleep(self._rng.uniform(0, self._run.pause_s))
         return True
@@ -150,9 +162,20 @@ async def run_chaos(run: ChaosRun, say: Say) -> Seen:
         await seen.health.wait_for(is_serving=True, within_s=PATIENCE_S)
         seen.before = holding(served)
         injector = Injector(run, served, seen=seen, streams=streams, orders=orders, say=say)
+        stack.enter_context(StopSignals(on_first=injector.stop, on_second=_canceller()))
         await _under_load(run, injector, served=served, seen=seen, streams=streams, say=say)
         await _look_back(served, seen, streams)
     return seen
+
+
+def _canceller() -> Callable[[], None]:
+    main = asyncio.current_task()
+    assert main is not None
+
+    def cancel() -> None:
+        main.cancel()
+
+    return cancel
 
 
 async def _under_load(
@@ -211,10 +234,12 @@ async def _report(run: ChaosRun, seen: Seen, streams: Streams, say: Say) -> None
     while True:
         await asyncio.sleep(_REPORT_S)
         passed_s = time.monotonic() - seen.loaded_s
+        errors = Counter(one.error for one in streams.endings if one.error is not None)
         say(
             f"{passed_s:.0f} of {run.duration_s:.0f} s: {len(seen.done)} faults, "
             f"{len(streams.endings)} requests ended, "
             f"{sum(one.is_equal is True for one in streams.endings)} equal"
+            + "".join(f", {num} {error}" for error, num in errors.items())
         )
 
 

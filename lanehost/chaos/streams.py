@@ -7,7 +7,7 @@ tokens and the reason of its end are those that the same request gave by itself,
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lanehost.bench.workload import random_ids
@@ -70,9 +70,15 @@ class Streams:
         self._is_stopping = False
         self._changed = asyncio.Event()
         self.num_sent = 0
-        self.num_open = 0
+        # Of each open request, when its last token came; None before the first.
+        self._heard_s: dict[int, float | None] = {}
         self.endings: list[Ending] = []
         self.arrivals_s: list[float] = []
+
+    @property
+    def num_open(self) -> int:
+        """Requests that were sent and have not ended."""
+        return len(self._heard_s)
 
     @property
     def num_asked(self) -> int:
@@ -115,9 +121,23 @@ class Streams:
 
     async def wait_token(self, *, since_s: float, within_s: float) -> bool:
         """Wait for a token that comes after a time; says whether one did."""
+        return await self._wait(
+            lambda: bool(self.arrivals_s) and self.arrivals_s[-1] > since_s, within_s
+        )
+
+    async def wait_all(self, *, since_s: float, within_s: float) -> bool:
+        """Wait until whatever is open has had a token after a time; says whether it has."""
+
+        def have_all() -> bool:
+            heard = self._heard_s.values()
+            return bool(heard) and all(at_s is not None and at_s > since_s for at_s in heard)
+
+        return await self._wait(have_all, within_s)
+
+    async def _wait(self, is_so: Callable[[], bool], within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                while not self.arrivals_s or self.arrivals_s[-1] <= since_s:
+                while not is_so():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -129,7 +149,8 @@ class Streams:
         asked = self._asked[number]
         sent_s, num_tokens = time.monotonic(), 0
         self.num_sent += 1
-        self.num_open += 1
+        key = self.num_sent
+        self._heard_s[key] = None
         stream = self._client.stream(
             token_ids=asked.token_ids,
             max_tokens=asked.max_tokens,
@@ -141,13 +162,15 @@ class Streams:
             async with stream:
                 async for delta in stream:
                     num_tokens += len(delta.token_ids)
+                    self._heard_s[key] = time.monotonic()
                     self.arrivals_s.append(time.monotonic())
                     self._changed.set()
             is_equal = self._is_undisturbed(number, stream.reply)
         except ClientError as failed:
             error = type(failed).__name__
         finally:
-            self.num_open -= 1
+            del self._heard_s[key]
+            self._changed.set()
         ending = Ending(
             number=number,
             sent_s=sent_s,

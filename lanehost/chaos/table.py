@@ -42,6 +42,7 @@ class Law(Enum):
 
     START_FAILS = "the server exits with 1, and nothing is left of it"
     GOES_ON = "every reply is the undisturbed one, and no rank is lost"
+    ONE_FAILED = "a request whose step ran alone ends with INTERNAL, all others are undisturbed"
     NEW_EPOCH = "every reply is the undisturbed one, health dips, the other rank keeps its process"
     ONE_CORRUPT = "one reply ends with DATA_LOSS, all others are the undisturbed ones"
     ONE_ABORTED = "the request that kills ends with ABORTED, all others are the undisturbed ones"
@@ -79,6 +80,12 @@ _IN_STEP = {
     Fault.STUCK: Law.NEW_EPOCH,
     Fault.POISON: Law.ONE_ABORTED,
 }
+_ODD: dict[tuple[Fault, Phase], Cell] = {
+    (Fault.NAN, Phase.WARM_UP): _NO_DRAW,
+    (Fault.SHAPE, Phase.WARM_UP): _NO_DRAW,
+    (Fault.OOM, Phase.WARM_UP): Law.ONE_FAILED,
+    (Fault.OOM, Phase.PREFILL): Law.ONE_FAILED,
+}
 _FROM_OUTSIDE = (Fault.STOP, Fault.KILL, Fault.PARTITION)
 
 
@@ -94,11 +101,9 @@ def cell(fault: Fault, phase: Phase) -> Cell:  # noqa: PLR0911 - a table
         return Law.NEW_EPOCH
     if phase is Phase.IDLE:
         return _NO_STEP
-    if phase is Phase.WARM_UP and fault in (Fault.NAN, Fault.SHAPE):
-        return _NO_DRAW
     if fault is Fault.POISON and phase is not Phase.PREFILL:
         return _NOT_AGAIN
-    return _IN_STEP[fault]
+    return _ODD.get((fault, phase), _IN_STEP[fault])
 
 
 def _at_start(fault: Fault, phase: Phase) -> Cell:
