@@ -162,7 +162,7 @@ def test_without_its_variable_a_rank_never_looks_for_orders():
     )
     run = [sys.executable, "-c", code, VARIABLE]
     done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["True", "False"], done.stderr
+    assert done.stdout.split()[-2:] == ["True", "False"], done.stderr
 
 
 def test_the_watching_thread_takes_what_is_to_be_done_at_once(tmp_path):
