@@ -1,6 +1,6 @@
 """What the person who started the server sees: progress while it loads, then one line.
 
-The line with the addresses goes to standard output, so that a script can read it; the
+The lines with addresses go to standard output, so that a script can read them; the
 progress bar goes to standard error, and only where that is a terminal: elsewhere the
 log says the same.
 """
@@ -44,10 +44,11 @@ class StartupConsole:
         """Show nothing yet.
 
         Args:
-            out: Gets the line with the addresses.
+            out: Gets the lines with the addresses.
             err: Gets the progress bar, if it is a terminal.
         """
         self._out = LogSink(out)
+        self._is_port_told = False
         self._err = LogSink(err)
         console = Console(file=err)
         self._progress = Progress(
@@ -76,7 +77,11 @@ class StartupConsole:
         self._progress.stop()
 
     def show(self, state: LoadState) -> None:
-        """Show how far the ranks are."""
+        """Show how far the ranks are, and once where those of other hosts dial."""
+        if state.rank_port and not self._is_port_told:
+            self._is_port_told = True
+            self._out.write(f"lanehost waits for ranks of other hosts at {state.rank_port}\n")
+            self._out.flush()
         ranks = f"{state.num_loaded} of {state.world_size} ranks loaded"
         self._progress.update(
             self._task,

@@ -57,12 +57,63 @@ def check_numerics(*, dtype: str, weights: str, device: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPortSettings:
+    """Where agents and ranks of other hosts dial the master, and how they prove themselves.
+
+    On the master `host` is one of its own addresses and `port` 0 takes a free one; elsewhere
+    both are what is dialled. `tls` is the folder of this node's certificates. Off loopback it
+    must be given, unless `is_open` says that whoever reaches the port may join. gloo and NCCL
+    speak over `interface`, or where none is named over the address that faces the master.
+    `ranks_here` is how many ranks share this host, where that is known.
+    """
+
+    host: str
+    port: int
+    tls: Path | None = None
+    is_open: bool = False
+    interface: str | None = None
+    ranks_here: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--master's port", self.port, 0, MAX_PORT)
+        if self.tls is not None and self.is_open:
+            raise StartupFailed(
+                f"--insecure-rank-port and --rank-tls {self.tls} contradict each other: give one"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowSettings:
+    """All that `lanehost follow` needs; the master tells the rest.
+
+    `master_timeout_s` is the longest time without a master, at the start and later.
+    """
+
+    rank: int
+    tp: int
+    master: RankPortSettings
+    model_path: Path
+    master_timeout_s: float = 300.0
+    log_json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--tp", self.tp, 2, MAX_TP)
+        _check("--rank", self.rank, 1, self.tp - 1)
+        _check("--master's port", self.master.port, 1, MAX_PORT)
+        _check("--master-timeout", self.master_timeout_s, 1, 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroupSettings:
     """What the rank group needs: the model, the cut, the KV pool.
 
     `kv_tokens` None lets the master choose from the model and the lanes;
     `num_threads` None divides the cores of the machine among the ranks. `max_restarts` is
     how many losses in a row are answered with a new epoch; 0 makes the first one the last.
+
+    With a `rank_port` only rank 0 is this host's: the others are those of agents, which dial it.
     """
 
     model_path: Path
@@ -81,9 +132,17 @@ class RankGroupSettings:
     heartbeat_timeout_s: float = 5.0
     stall_timeout_s: float = 30.0
     max_restarts: int = 8
+    rank_port: RankPortSettings | None = None
+
+    @property
+    def followed_ranks(self) -> range:
+        """The ranks that agents hold on other hosts."""
+        return range(self.tp if self.rank_port is None else 1, self.tp)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
+        if self.rank_port is not None:
+            _check("--tp with --master", self.tp, 2, MAX_TP)
         _check("--tp", self.tp, 1, MAX_TP)
         _check("--lanes", self.num_lanes, 1, MAX_LANES)
         _check("--max-step-tokens", self.max_step_tokens, self.num_lanes, 1 << 16)

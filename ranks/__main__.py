@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
@@ -22,28 +23,29 @@ def main() -> int:
     stand_guard(settings.death_fd)
     log_to_stderr(settings.rank, is_json=settings.log_json)
     # Late, because torch takes seconds to load and the guard must hold before that.
-    from ranks.link import open_channel  # noqa: PLC0415
+    from ranks.link import leave_soon, open_channel  # noqa: PLC0415
     from ranks.session import live  # noqa: PLC0415
     from ranks.worker import ModelWorker  # noqa: PLC0415
 
     if folder := os.environ.get(VARIABLE):
         return _live_with_faults(folder, settings)
-    with open_channel(settings.master) as channel:
-        return live(settings, ModelWorker(settings, channel), channel, build=build_version())
+    with open_channel(settings.master, settings.tls) as channel:
+        worker = ModelWorker(settings, channel)
+        return live(settings, worker, channel, build=build_version(), on_lost=leave_soon)
 
 
 def _live_with_faults(folder: str, settings: RankSettings) -> int:
     """Live as a rank that fails where it is told to."""
     # Late, as above; and only the chaos kit ever comes here.
     from ranks.faults import Faults  # noqa: PLC0415
-    from ranks.link import open_channel  # noqa: PLC0415
+    from ranks.link import leave_soon, open_channel  # noqa: PLC0415
     from ranks.session import live  # noqa: PLC0415
     from ranks.worker import ModelWorker  # noqa: PLC0415
 
     faults = Faults(folder, settings)
-    with open_channel(faults.master) as channel:
+    with open_channel(faults.master, settings.tls) as channel:
         worker = faults.wrap(ModelWorker(settings, channel, dress=faults.dress))
-        return live(settings, worker, channel, build=build_version())
+        return live(settings, worker, channel, build=build_version(), on_lost=leave_soon)
 
 
 def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
@@ -54,6 +56,10 @@ def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
     parser.add_argument("--world-size", required=True, type=int)
     parser.add_argument("--death-fd", required=True, type=int)
     parser.add_argument("--log-json", action="store_true")
+    parser.add_argument("--tls", type=Path, metavar="DIR")
+    parser.add_argument("--bind-host", default="127.0.0.1", metavar="ADDRESS")
+    parser.add_argument("--interface", metavar="NAME")
+    parser.add_argument("--ranks-here", type=int)
     args = parser.parse_args(argv)
     try:
         return RankSettings(
@@ -63,6 +69,10 @@ def parse_settings(argv: Sequence[str], *, token: str) -> RankSettings:
             death_fd=args.death_fd,
             token=token,
             log_json=args.log_json,
+            tls=args.tls,
+            bind_host=args.bind_host,
+            interface=args.interface,
+            ranks_here=args.ranks_here,
         )
     except ValueError as err:
         parser.error(str(err))

@@ -3,13 +3,16 @@
 Laws: messages go out in the order in which they were sent; nothing is lost silently:
 when the stream ends, `receive` raises `MasterLost` with the reason, after all that
 came before it. Both queues are bounded: a rank that lags makes gRPC push back. Leave is told
-at once by the thread that reads, and takes its turn all the same.
+at once by the thread that reads, and takes its turn all the same. A rank whose stream ended on
+its own is gone within `LINGER_S`, whatever its main thread waits for.
 """
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,15 +20,11 @@ import grpc
 import structlog
 
 from ranks.errors import BadMessage, MasterLost
+from ranks.guard import EXIT_MASTER_GONE
 from ranks.wire.codec import decode_master_message, encode_rank_message
-from ranks.wire.messages import (
-    MAX_MESSAGE_BYTES,
-    SERVICE_NAME,
-    Heartbeat,
-    Leave,
-    MasterMessage,
-    RankMessage,
-)
+from ranks.wire.messages import SERVICE_NAME, Heartbeat, Leave, MasterMessage, RankMessage
+from ranks.wire.tls import channel_credentials, read_certificates
+from ranks.wire.transport import CLIENT_OPTIONS
 
 log = structlog.get_logger()
 
@@ -34,28 +33,58 @@ _MAX_QUEUED = 256
 _DIAL_TIMEOUT_S = 20.0
 _SEND_TIMEOUT_S = 30.0
 _LAST_WORDS_TIMEOUT_S = 2.0
+# From the end of the stream to that of the process.
+LINGER_S = 2.0
 
 
-def open_channel(master: str) -> grpc.Channel:
-    """Open a channel to the master at HOST:PORT, without encryption: the address is loopback."""
-    return grpc.insecure_channel(
-        master,
-        options=[
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            # A proxy of the environment must never stand between a rank and its master.
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
+def open_channel(master: str, tls: Path | None = None) -> grpc.Channel:
+    """Open a channel to the master at HOST:PORT; `tls` is the folder of this node's certificates.
+
+    Raises:
+        BadCertificates: The folder cannot be used.
+    """
+    if tls is None:
+        return grpc.insecure_channel(master, options=CLIENT_OPTIONS)
+    credentials = channel_credentials(read_certificates(tls))
+    return grpc.secure_channel(master, credentials, options=CLIENT_OPTIONS)
+
+
+def leave_soon() -> None:
+    """End this process in a moment, whatever its main thread does then.
+
+    It may be in a collective that nobody will end: the fellow is cut off as well.
+    """
+
+    def end() -> None:
+        log.error("rank_lingers", reason="its stream ended", waited_s=LINGER_S)
+        os._exit(EXIT_MASTER_GONE)
+
+    timer = threading.Timer(LINGER_S, end)
+    timer.daemon = True
+    timer.start()
 
 
 class MasterLink:
     """The stream; a context manager that says its last words and closes."""
 
-    def __init__(self, channel: grpc.Channel, *, on_leave: Callable[[int], None]) -> None:
-        """Take a channel that the caller closes, and whom the reading thread tells of Leave."""
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        *,
+        on_leave: Callable[[int], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Take a channel that the caller closes.
+
+        Args:
+            channel: To the master.
+            on_leave: The reading thread tells it of Leave.
+            on_lost: Called from that thread when the stream has ended and nobody closed it.
+        """
         self._channel = channel
         self._on_leave = on_leave
+        self._on_lost = on_lost
+        self._is_closing = False
         self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
         self._incoming: queue.Queue[MasterMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
         self._receiver = threading.Thread(target=self._receive_all, name="link", daemon=True)
@@ -76,6 +105,7 @@ class MasterLink:
         traceback: TracebackType | None,
     ) -> None:
         """End the stream after all that was sent; waits a bounded time for the master to see it."""
+        self._is_closing = True
         with contextlib.suppress(queue.Full):
             self._outgoing.put(None, timeout=_LAST_WORDS_TIMEOUT_S)
         self._receiver.join(timeout=_LAST_WORDS_TIMEOUT_S)
@@ -123,6 +153,8 @@ class MasterLink:
         finally:
             # Whatever happened: who waits in `receive` must hear that nothing more comes.
             log.debug("stream_ended", reason=str(end))
+            if not self._is_closing:
+                self._on_lost()
             self._incoming.put(end)
 
     def _receive_from(

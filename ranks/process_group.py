@@ -7,7 +7,7 @@ fails names who did not do its part; who waits in one is woken by an abort from 
 an object, handed down, and it can be left and made again at another epoch.
 
 gloo is for ranks on hosts apart, and for those that cannot share memory; the log says why.
-On one machine gloo speaks over loopback only: its traffic is not authenticated.
+It is bound to one address, which on one machine is loopback: its traffic is not authenticated.
 """
 
 import threading
@@ -29,6 +29,7 @@ from ranks.open_sockets import NewSockets
 from ranks.shards import Collective, Exchange, NoCollective, Place
 from ranks.shared_group import (
     OFFER_TIMEOUT_S,
+    Offer,
     form_shared_group,
     make_offer,
     memory_bytes,
@@ -39,7 +40,6 @@ log = structlog.get_logger()
 
 LEADER = 0
 _PAIR = 2
-_LOOPBACK = "127.0.0.1"
 # NCCL allocates its channels when it connects, after the pool was chosen. Not measured
 # here: a generous guess for two ranks of one machine.
 _NCCL_BYTES = 1 << 30
@@ -60,13 +60,17 @@ class LoneGroup(NoCollective):
         """There is nobody to leave."""
 
 
-def offer_collective(store: Store, device: torch.device, *, rank: int, world_size: int) -> None:
-    """Tell the other ranks what this one can, before it loads; `choose_collective` waits for it."""
-    if _may_share(device, world_size):
-        make_offer(store, rank=rank)
+def offer_collective(
+    store: Store, device: torch.device, *, rank: int, world_size: int
+) -> Offer | None:
+    """Tell the other ranks what this one can, before it loads; `choose_collective` waits for it.
+
+    The offer must stay open for as long as the process lives: who replaces a fellow tries it.
+    """
+    return make_offer(store, rank=rank) if _may_share(device, world_size) else None
 
 
-def choose_collective(store: Store, device: torch.device, *, world_size: int) -> str:
+def choose_collective(store: Store, device: torch.device, *, rank: int, world_size: int) -> str:
     """Name how the ranks of this group speak: none, shm, gloo or nccl; the same on each of them.
 
     Raises:
@@ -76,7 +80,7 @@ def choose_collective(store: Store, device: torch.device, *, world_size: int) ->
         return "none"
     if not _may_share(device, world_size):
         return "nccl"
-    reason = why_not_shared(store, world_size=world_size, timeout_s=OFFER_TIMEOUT_S)
+    reason = why_not_shared(store, rank=rank, world_size=world_size, timeout_s=OFFER_TIMEOUT_S)
     if reason is None:
         return "shm"
     log.warning("memory_not_shared", reason=reason, instead="gloo")
@@ -138,9 +142,7 @@ def _form_torch_group(
 ) -> "TorchGroup":
     # torch holds the C++ half of a store only: what is made here must live as long as the group.
     held = (store, PrefixStore(f"epoch{place.epoch}", store))
-    connect = partial(
-        _make_gloo if is_gloo else _make_nccl, held[1], place.rank, place.world_size, timeout
-    )
+    connect = partial(_make_gloo if is_gloo else _make_nccl, held[1], place, timeout)
     with ExitStack() as until_left:
         try:
             if is_gloo:
@@ -300,25 +302,25 @@ class TorchGroup:
         return self._widths
 
 
-def _make_gloo(
-    store: Store, rank: int, world_size: int, timeout: timedelta
-) -> Any:  # a Backend, see TorchGroup
+def _make_gloo(store: Store, place: Place, timeout: timedelta) -> Any:  # see TorchGroup
     # The only way to name the interface but the environment; absent from torch's stubs (Any).
     gloo: Any = dist.ProcessGroupGloo
+    network = place.network
+    where = (
+        {"hostname": network.host}
+        if network.interface is None
+        else {"interface": network.interface}
+    )
     options = gloo._Options()  # noqa: SLF001 - see above
-    options._devices = [  # noqa: SLF001 - see above
-        gloo.create_device(hostname=_LOOPBACK, lazy_init=False)
-    ]
+    options._devices = [gloo.create_device(**where, lazy_init=False)]  # noqa: SLF001 - see above
     options._timeout = timeout  # noqa: SLF001 - torch sets it in the same way itself
-    log.info("gloo_bound", host=_LOOPBACK)
-    return gloo(store, rank, world_size, options)
+    log.info("gloo_bound", host=network.host, interface=network.interface)
+    return gloo(store, place.rank, place.world_size, options)
 
 
-def _make_nccl(
-    store: Store, rank: int, world_size: int, timeout: timedelta
-) -> Any:  # a Backend, see TorchGroup
+def _make_nccl(store: Store, place: Place, timeout: timedelta) -> Any:  # see TorchGroup
     if not dist.is_nccl_available():
         raise BadDevice("this build of torch has no NCCL, which ranks on CUDA devices need")
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout  # noqa: SLF001 - torch sets it in the same way itself
-    return dist.ProcessGroupNCCL(store, rank, world_size, options)
+    return dist.ProcessGroupNCCL(store, place.rank, place.world_size, options)

@@ -11,6 +11,7 @@ This module knows no torch: what computes is a `Worker`.
 
 import os
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import grpc
@@ -96,12 +97,16 @@ def live(
     channel: grpc.Channel,
     *,
     build: str,
+    on_lost: Callable[[], None],
     leave_timeout_s: float = LEAVE_TIMEOUT_S,
 ) -> int:
-    """Live on one stream of `channel`, from Hello to the end; returns the exit code."""
+    """Live on one stream of `channel`, from Hello to the end; returns the exit code.
+
+    `on_lost` is called from another thread when the stream has ended, whatever this one does.
+    """
     epochs = Epochs()
     try:
-        with MasterLink(channel, on_leave=epochs.give_up) as link:
+        with MasterLink(channel, on_leave=epochs.give_up, on_lost=on_lost) as link:
             link.send(
                 Hello(
                     rank=settings.rank,

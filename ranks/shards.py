@@ -7,7 +7,7 @@ rank that holds both shards and two ranks that hold one each give the same bits 
 This module knows no process group: `ranks.process_group` has the real `Collective`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -68,12 +68,21 @@ def cut_evenly(total: int, num_parts: int, *, multiple: int = 1) -> tuple[range,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where gloo listens: at an interface, or else at an address of this host."""
+
+    host: str = "127.0.0.1"
+    interface: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Which rank of how many, in which epoch of their group."""
+    """Which rank of how many, in which epoch of their group, and how others reach it."""
 
     epoch: int
     rank: int
     world_size: int
+    network: Network = field(default_factory=Network)
 
 
 class Exchange(Protocol):

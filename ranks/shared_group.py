@@ -5,8 +5,9 @@ Laws: sums are added in the order of ranks, which is that of shards: the bits of
 within a moment. Ranks that do not do the same are told so, by name; what failed once fails
 from then on.
 
-Whether all ranks can share memory is settled while they load: each makes an offer, every
-rank reads the same offers and concludes the same. They meet through the rendezvous store.
+Whether all ranks can share memory is settled while they load: each makes an offer, tries those
+of the others, and tells what it found; all read the same and conclude the same. They meet through
+the rendezvous store.
 """
 
 import json
@@ -23,42 +24,77 @@ from ranks.errors import FellowLost, RankError, RendezvousTimedOut
 from ranks.native.exchange import NativeExchange, can_exchange, exchange_bytes
 from ranks.native.library import NoLibrary, open_library
 from ranks.shards import Place
-from ranks.shared_memory import (
-    Address,
-    NoMemory,
-    host_identity,
-    make_memory,
-    open_memory,
-    why_no_memory,
-)
+from ranks.shared_memory import Address, NoMemory, make_memory, open_memory, why_no_memory
+from ranks.wire.messages import FOUND_KEY, OFFER_KEY
 
 LEADER = 0
 # Ranks are started together, and make their offers before they load.
 OFFER_TIMEOUT_S = 300.0
+_PROBE_BYTES = 4096
 
 
-def make_offer(store: Store, *, rank: int) -> None:
-    """Tell the others whether this rank can share memory, and on which host."""
-    reason = _why_not_here()
-    host = host_identity() if reason is None else None
-    store.set(_offer_key(rank), json.dumps({"host": host, "reason": reason}))
+class Offer:
+    """A little memory that the others try to open; it is there until it is closed."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """Take the descriptor of the memory, None where there is none."""
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Give the memory back; harmless when it is done already."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def why_not_shared(store: Store, *, world_size: int, timeout_s: float) -> str | None:
+def make_offer(store: Store, *, rank: int) -> Offer:
+    """Tell the others whether this rank can share memory, with some for them to try."""
+    reason, made = _why_not_here(), None
+    if reason is None:
+        try:
+            made = make_memory(_PROBE_BYTES)
+        except NoMemory as err:
+            reason = str(err)
+    text = None if made is None else made.to_text()
+    store.set(OFFER_KEY.format(rank=rank), json.dumps({"memory": text, "reason": reason}))
+    return Offer(None if made is None else made.descriptor)
+
+
+def why_not_shared(store: Store, *, rank: int, world_size: int, timeout_s: float) -> str | None:
     """Wait for the offers of all ranks; says what speaks against sharing, None when nothing does.
+
+    Each rank opens what the others offer and reads the secret in it: that alone proves that
+    they share a kernel, a space of process ids and a user, whatever hosts and containers are
+    called. Each tells what it found, and all conclude the same from that.
 
     Raises:
         RankError: A rank has made no offer in time.
     """
     offers = [
-        json.loads(_await(store, _offer_key(rank), timeout_s, of=rank))
-        for rank in range(world_size)
+        json.loads(_await(store, OFFER_KEY.format(rank=one), timeout_s, of=one))
+        for one in range(world_size)
     ]
-    for rank, one in enumerate(offers):
-        if one["reason"] is not None:
-            return f"rank {rank}: {one['reason']}"
-        if one["host"] != offers[LEADER]["host"]:
-            return f"rank {rank} is on another host than rank {LEADER}, or is another user's"
+    for one, offer in enumerate(offers):
+        if offer["reason"] is not None:
+            return f"rank {one}: {offer['reason']}"
+    found = [
+        None if one == rank else _why_not_opened(offer["memory"])
+        for one, offer in enumerate(offers)
+    ]
+    store.set(FOUND_KEY.format(rank=rank), json.dumps(found))
+    for one in range(world_size):
+        told = json.loads(_await(store, FOUND_KEY.format(rank=one), timeout_s, of=one))
+        for other, reason in enumerate(told):
+            if reason is not None:
+                return f"rank {one} cannot open the memory of rank {other}: {reason}"
+    return None
+
+
+def _why_not_opened(text: str) -> str | None:
+    try:
+        os.close(open_memory(Address.from_text(text), _PROBE_BYTES))
+    except NoMemory as err:
+        return str(err)
     return None
 
 
@@ -205,10 +241,6 @@ def _why_not_here() -> str | None:
     if not can_exchange(library):
         return "the native library cannot share memory on this system"
     return why_no_memory()
-
-
-def _offer_key(rank: int) -> str:
-    return f"offers/{rank}"
 
 
 def _share_memory(store: Store, place: Place, timeout_s: float, until_met: ExitStack) -> int:

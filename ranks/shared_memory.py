@@ -120,12 +120,6 @@ def why_no_memory() -> str | None:
     return None
 
 
-def host_identity() -> str:
-    """What processes that can share memory have in common: the boot, the process ids, the user."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino} {os.geteuid()}"
-
-
 def _find_wrong(descriptor: int, address: Address, num_bytes: int) -> str | None:
     facts = os.fstat(descriptor)
     if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) != _OWNER_ONLY:

@@ -29,8 +29,8 @@ from ranks.process_group import (
 )
 from ranks.session import OnProgress
 from ranks.settings import RankSettings
-from ranks.shards import Place, cut_shards
-from ranks.shared_group import OFFER_TIMEOUT_S
+from ranks.shards import Network, Place, cut_shards
+from ranks.shared_group import OFFER_TIMEOUT_S, Offer
 from ranks.store import MasterStore
 from ranks.wire.messages import Form, Load, Loaded
 
@@ -55,6 +55,7 @@ class ModelWorker:
         self._settings = settings
         self._channel = channel
         self._model: CausalLM | None = None
+        self._offer: Offer | None = None
         self._collective: str | None = None
         self._group: Group | None = None
         self._until_freed = ExitStack()
@@ -68,14 +69,13 @@ class ModelWorker:
             BadDevice: The device cannot be had.
         """
         rank, world_size = self._settings.rank, self._settings.world_size
-        device = choose_device(order.device, rank=rank, world_size=world_size)
-        num_threads = choose_num_threads(order.num_threads, world_size=world_size)
+        num_threads = choose_num_threads(
+            order.num_threads, world_size=self._settings.num_ranks_here
+        )
         torch.set_num_threads(num_threads)
-        if device.type == "cuda":
-            # What names no device (NCCL, torch's own buffers) must not land on the first one.
-            torch.cuda.set_device(device)
+        device = self._take_device(order.device)
         store = self._store(OFFER_TIMEOUT_S)
-        offer_collective(store, device, rank=rank, world_size=world_size)
+        self._offer = offer_collective(store, device, rank=rank, world_size=world_size)
         checkpoint = open_checkpoint(Path(order.model_path))
         config, weights = checkpoint.config, Weights(order.weights)
         load = partial(
@@ -91,7 +91,7 @@ class ModelWorker:
         if self._model.dtype == torch.int8:
             # The library has threads of its own, beside which those of OpenMP would spin.
             torch.set_num_threads(1)
-        collective = choose_collective(store, device, world_size=world_size)
+        collective = choose_collective(store, device, rank=rank, world_size=world_size)
         self._collective = collective
         limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
         _log_loaded(self._model, num_threads)
@@ -104,7 +104,7 @@ class ModelWorker:
             kv_bytes_per_block=self._model.kv_bytes_per_block(order.block_size),
             step_bytes=self._model.step_bytes(limits) + collective_bytes(collective, world_size),
             step_bytes_per_block=self._model.step_bytes_per_block(order.block_size, limits),
-            free_bytes=free_bytes(device, world_size=world_size),
+            free_bytes=free_bytes(device, world_size=self._settings.num_ranks_here),
             dtype=str(self._model.dtype).removeprefix("torch."),
             device=device.type,
             collective=collective,
@@ -139,6 +139,9 @@ class ModelWorker:
                     epoch=order.epoch,
                     rank=self._settings.rank,
                     world_size=self._settings.world_size,
+                    network=Network(
+                        host=self._settings.bind_host, interface=self._settings.interface
+                    ),
                 ),
                 collective=self._collective,
                 device=model.device,
@@ -181,6 +184,16 @@ class ModelWorker:
     def close(self) -> None:
         """Leave the group, if there is one."""
         self.leave()
+        if self._offer is not None:
+            self._offer.close()
+
+    def _take_device(self, name: str) -> torch.device:
+        ranks_here = self._settings.num_ranks_here
+        device = choose_device(name, rank=self._settings.rank % ranks_here, world_size=ranks_here)
+        if device.type == "cuda":
+            # What names no device (NCCL, torch's own buffers) must not land on the first one.
+            torch.cuda.set_device(device)
+        return device
 
     def _store(self, timeout_s: float) -> MasterStore:
         return MasterStore(self._channel, token=self._settings.token, timeout_s=timeout_s)

@@ -31,6 +31,7 @@ NO_MIRRORED_TEST = {
     "lanehost/rank_group/watcher.py": "a protocol: nothing to run",
     "ranks/errors.py": "classes only",
     "ranks/native/parts.py": "data and a protocol",
+    "ranks/wire/follow_messages.py": "data only",
 }
 
 # The only __init__.py that may hold code, with its reason.

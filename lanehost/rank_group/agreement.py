@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from lanehost.errors import StartupFailed
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import RankGroupSettings
+from ranks.wire.follow_messages import Join
 from ranks.wire.messages import Form, Hello, Loaded
 
 # The KV pool that the master chooses by itself: at least this much for every lane.
@@ -74,8 +75,43 @@ def refuse_hello(hello: Hello, terms: Terms, expected: Collection[int]) -> Refus
     return Refusal(reason=reason, is_ours=True)
 
 
-def start_status(*, said_hello: Collection[int], loaded: Collection[int], world_size: int) -> str:
-    """Say who is awaited: "have 1 of 2 ranks, missing rank 1", or who still loads."""
+def refuse_join(
+    join: Join, terms: Terms, *, followed: Collection[int], taken: Join | None
+) -> str | None:
+    """Say why an agent is not of this group, or None when it is.
+
+    Args:
+        join: What it said of itself.
+        terms: What it must say.
+        followed: The ranks that agents hold.
+        taken: What the agent said that holds this rank already.
+    """
+    who = f"the agent of rank {join.rank} on {join.host}"
+    if join.build != terms.build:
+        return f"{who} runs build {join.build}, the master runs {terms.build}"
+    if join.world_size != terms.world_size:
+        return f"{who} believes in {join.world_size} ranks (--tp), the master in {terms.world_size}"
+    if join.rank not in followed:
+        return f"{who} is none of this group: agents hold rank {_names(followed)}"
+    if taken is not None and taken.node_id != join.node_id:
+        return (
+            f"rank {join.rank} is followed on {taken.host} (pid {taken.pid}) already, "
+            f"{join.host} (pid {join.pid}) asks for it too"
+        )
+    return None
+
+
+def start_status(
+    *,
+    said_hello: Collection[int],
+    loaded: Collection[int],
+    world_size: int,
+    unfollowed: Collection[int] = (),
+) -> str:
+    """Say who is awaited: "have 1 of 2 ranks, missing rank 1", or who still loads.
+
+    `unfollowed` are the ranks of other hosts from which no agent has dialled.
+    """
     missing = _names(set(range(world_size)) - set(said_hello))
     loading = _names(set(said_hello) - set(loaded))
     status = f"have {len(said_hello)} of {world_size} ranks"
@@ -83,6 +119,8 @@ def start_status(*, said_hello: Collection[int], loaded: Collection[int], world_
         status += f", missing rank {missing}"
     if loading:
         status += f", rank {loading} still loads"
+    if unfollowed:
+        status += f"; no agent has dialled for rank {_names(unfollowed)} (lanehost follow)"
     return status
 
 

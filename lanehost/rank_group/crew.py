@@ -7,7 +7,6 @@ anything is decided elsewhere: here it becomes an event.
 
 import asyncio
 import importlib.metadata
-import os
 import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -15,6 +14,8 @@ from typing import Any
 
 import structlog
 
+from lanehost.addresses import parse_address
+from lanehost.rank_group.agents import Agents
 from lanehost.rank_group.agreement import Terms, check_replacement, start_status
 from lanehost.rank_group.events import (
     EpochLost,
@@ -29,17 +30,20 @@ from lanehost.rank_group.events import (
     SaidReady,
 )
 from lanehost.rank_group.facts import LoadPhase, LoadState
+from lanehost.rank_group.front import Front
 from lanehost.rank_group.group import Answer
 from lanehost.rank_group.link import RankLink
 from lanehost.rank_group.liveness import SLICE_S, Liveness, LivenessLimits, ProcessSight
-from lanehost.rank_group.process import RankProcess
-from lanehost.rank_group.rank_server import RankServer
+from lanehost.rank_group.network import addresses_of
+from lanehost.rank_group.process import Process
+from lanehost.rank_group.rank_server import LOOPBACK, RankServer
 from lanehost.rank_group.seat import Seat
+from lanehost.rank_group.starter import Doorway, RankStarter
 from lanehost.rank_group.store import RendezvousStore
 from lanehost.settings import CHEAP_ROWS, RankGroupSettings
 from ranks.plan import StepRefused, StepResult
+from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import (
-    TOKEN_VARIABLE,
     Broken,
     Form,
     Heartbeat,
@@ -54,10 +58,6 @@ from ranks.wire.messages import (
 )
 
 log = structlog.get_logger()
-
-# A rank's idle threads spin briefly and then sleep: they share the cores with the master
-# (docs/performance.md has the figures). An operator's own values win.
-WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 
 OnProgress = Callable[[LoadState], None]
 
@@ -78,13 +78,13 @@ class Crew:
 
         Args:
             settings: The model, the cut, the time-outs.
-            rank_command: What starts a rank; the arguments of `python -m ranks` are appended.
+            rank_command: What starts a rank; its own arguments are appended.
             tell: Hears what happens.
             on_answer: Hears what ranks answer to steps.
             on_progress: Hears how far the first start is.
         """
         self._settings = settings
-        self._rank_command = rank_command
+        self._starter = RankStarter(rank_command, world_size=settings.tp, port=settings.rank_port)
         self._tell = tell
         self._on_answer = on_answer
         self._on_progress = on_progress
@@ -98,20 +98,21 @@ class Crew:
         self._first_loaded: dict[int, Loaded] = {}
         self._store = RendezvousStore()
         self.seats: dict[int, Seat] = {}
-        self.liveness = Liveness(
-            LivenessLimits(
-                heartbeat_s=settings.heartbeat_timeout_s, stall_s=settings.stall_timeout_s
-            )
+        limits = LivenessLimits(
+            heartbeat_s=settings.heartbeat_timeout_s, stall_s=settings.stall_timeout_s
         )
+        self.liveness = Liveness(limits)
+        build = importlib.metadata.version("lanehost")
+        terms = Terms(world_size=settings.tp, build=build, token=self._token)
+        self._agents = Agents(terms=terms, followed=settings.followed_ranks)
+        self._front = settings.rank_port and Front(settings.rank_port)
+        self._rank_port = ""
         self._server = RankServer(
-            terms=Terms(
-                world_size=settings.tp,
-                build=importlib.metadata.version("lanehost"),
-                token=self._token,
-            ),
+            terms=terms,
             store=self._store,
             on_link=self._take_link,
             on_refused=self._take_refusal,
+            agents=self._agents,
         )
 
     @property
@@ -126,28 +127,42 @@ class Crew:
         return {r: seat.loaded for r, seat in self.seats.items() if seat.loaded is not None}
 
     async def start(self) -> None:
-        """Open the port for ranks."""
+        """Open the port for ranks, and the one for other hosts if there is to be one.
+
+        Raises:
+            StartupFailed: The address cannot be had.
+        """
         self._address = await self._server.start()
         log.info("rank_server_started", address=self._address, world_size=self._settings.tp)
+        if self._front is not None:
+            self._rank_port = await self._front.start(parse_address(self._address))
+            self.show(LoadPhase.STARTING)
 
-    async def stop(self) -> None:
-        """End all ranks and the server; safe in any phase, bounded in time."""
+    async def stop(self, farewell: Dismiss) -> None:
+        """End all ranks, agents and the server; safe in any phase, bounded in time."""
         self._is_stopping = True
         for seat in self.seats.values():
             seat.send(Shutdown(reason="the master ends"))
+        for rank in self._settings.followed_ranks:
+            self._agents.give_up(rank)
         while self._work:
             await asyncio.wait(self._work)
         timeout_s = self._settings.stop_timeout_s
         processes = [seat.process for seat in self.seats.values() if seat.process is not None]
         await asyncio.gather(*(process.stop(timeout_s=timeout_s) for process in processes))
+        self._agents.dismiss(farewell)
         await self._server.stop()
+        if self._front is not None:
+            await self._front.stop()
 
     def spawn(self, rank: int) -> None:
         """Start a process for this number, in place of one that is gone."""
         if not self._is_stopping:
             seat = self.seats[rank] = Seat(rank)
+            self._store.forget_rank(rank)
             self._server.expect(rank)
-            self.liveness.begin(rank)
+            if not self._agents.holds(rank):
+                self.liveness.begin(rank)
             seat.spawning = self._do(self._spawn(seat))
 
     def kill(self, rank: int) -> None:
@@ -159,7 +174,7 @@ class Crew:
         """Tell it what to load."""
         settings = self._settings
         order = Load(
-            model_path=str(settings.model_path.absolute()),
+            model_path=self._agents.model_path(rank) or str(settings.model_path.absolute()),
             dtype=settings.dtype,
             weights=settings.weights,
             device=settings.device,
@@ -216,6 +231,7 @@ class Crew:
                 num_loaded=len(self.loaded),
                 done_bytes=sum(progress.done_bytes for progress in told),
                 total_bytes=sum(progress.total_bytes for progress in told),
+                rank_port=self._rank_port,
             )
         )
 
@@ -225,6 +241,7 @@ class Crew:
             said_hello=[link.rank for link in self.links],
             loaded=self.loaded,
             world_size=self._settings.tp,
+            unfollowed=self._agents.missing,
         )
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -237,24 +254,35 @@ class Crew:
         return self.seats[seat.rank] is not seat or self._is_stopping
 
     async def _spawn(self, seat: Seat) -> None:
-        # A rank needs what its master was given (paths, devices), and the token.
-        environment = {**WAIT_POLICY, **os.environ, TOKEN_VARIABLE: self._token}
-        who = ("--rank", str(seat.rank), "--world-size", str(self._settings.tp))
         try:
-            seat.process = await RankProcess.spawn(
-                rank=seat.rank,
-                command=(*self._rank_command, "--master", self._address, *who),
-                environment=environment,
-            )
+            seat.process = await self._start(seat.rank)
         except OSError as err:
             if not self._is_stopping:
                 self._tell(Exited(seat.rank, f"rank {seat.rank} cannot be started: {err}"))
             return
         seat.process.on_exit(partial(self._note_exit, seat))
         if not self._is_stopping:
+            self.liveness.hear(seat.rank)
             self.show(self._phase or LoadPhase.STARTING)
 
+    async def _start(self, rank: int) -> Process:
+        if self._agents.holds(rank):
+            process = await self._agents.spawn(rank, token=self._token)
+            # Not before: nobody is silent while it waits for its host.
+            self.liveness.begin(rank)
+            return process
+        port = self._settings.rank_port
+        host = LOOPBACK if port is None else addresses_of(port.host)[0]
+        doorway = Doorway(master=self._address, bind_host=host, is_encrypted=False)
+        return await self._starter.start(rank, doorway, token=self._token)
+
     async def _kill(self, seat: Seat) -> None:
+        if self._agents.holds(seat.rank):
+            self._agents.give_up(seat.rank)
+        if seat.link is not None:
+            # Where the network is cut its stream would stay: when it is whole again the rank
+            # must meet the end of it, and not a master that listens.
+            seat.link.cut("was given up")
         if seat.spawning is not None:
             await asyncio.wait({seat.spawning})
         if seat.process is not None and not await seat.process.kill():
@@ -310,7 +338,10 @@ class Crew:
 
     def _note_exit(self, seat: Seat) -> None:
         assert seat.process is not None
-        reason = f"rank {seat.rank} ended with exit code {seat.process.exit_code}"
+        if seat.process.exit_code is None and seat.link is not None:
+            # Its agent is gone: the rank may still live, cut off, and must not come back.
+            seat.link.cut("has no agent any more")
+        reason = f"rank {seat.rank} ended: {seat.process.end}"
         self._look_into(seat, Exited(seat.rank, reason))
 
     def _look_into(self, seat: Seat, event: RankLost | Exited) -> None:

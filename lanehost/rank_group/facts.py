@@ -18,7 +18,10 @@ class LoadPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadState:
-    """How far the start is; bytes are summed over the ranks that have told theirs."""
+    """How far the start is; bytes are summed over the ranks that have told theirs.
+
+    `rank_port` is where agents dial, "" where all ranks are of one host.
+    """
 
     phase: LoadPhase
     world_size: int
@@ -26,6 +29,7 @@ class LoadState:
     num_loaded: int
     done_bytes: int
     total_bytes: int
+    rank_port: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One rank process: started, watched from then on, and ended.
+"""One rank process of this host: started, watched from then on, and ended.
 
 Laws: what ends a process is in one place: TERM, wait, KILL, wait. A process that was
 started is always waited for. Its death pipe is open for as long as the master wants it.
@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
 
@@ -25,8 +25,47 @@ _STDERR_FD = 2
 _STATE, _USER_TICKS, _SYSTEM_TICKS = 0, 11, 12
 
 
+class Process(Protocol):
+    """The process of a rank, of this host or of another."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id, on its host."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs, or where nobody knows."""
+        ...
+
+    @property
+    def end(self) -> str:
+        """How it ended, for people."""
+        ...
+
+    def see(self) -> ProcessSight | None:
+        """Look at it from outside; None when there is nothing to see."""
+        ...
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        """Call back from the event loop once the process has ended."""
+        ...
+
+    async def ended(self) -> str:
+        """Wait for the end; says how it was."""
+        ...
+
+    async def stop(self, *, timeout_s: float) -> bool:
+        """End it in order, or after `timeout_s` at once; says whether it is gone."""
+        ...
+
+    async def kill(self) -> bool:
+        """End it at once; says whether it is gone."""
+        ...
+
+
 class RankProcess:
-    """One process; `spawn` makes it, `stop` or `kill` ends it."""
+    """Implements `Process`: `spawn` makes it, `stop` or `kill` ends it."""
 
     def __init__(self, *, rank: int, process: asyncio.subprocess.Process, death_pipe: int) -> None:
         """Take a started process and the write end of its death pipe; use `spawn`."""
@@ -94,6 +133,17 @@ class RankProcess:
     def on_exit(self, callback: Callable[[], None]) -> None:
         """Call back from the event loop once the process has ended."""
         self._watcher.add_done_callback(lambda _: callback())
+
+    @property
+    def end(self) -> str:
+        """How it ended, for people."""
+        code = self.exit_code
+        return "its process still runs" if code is None else f"exit code {code}"
+
+    async def ended(self) -> str:
+        """Wait for the end; says how it was."""
+        await self.exited()
+        return self.end
 
     async def exited(self) -> int:
         """Wait for the end; returns the exit code, negative for a signal."""

@@ -1,32 +1,40 @@
-"""The gRPC server that ranks dial: their streams, and the rendezvous store.
+"""The gRPC server that ranks and agents dial: their streams, and the rendezvous store.
 
-Laws: only who knows the token gets a stream or the store; a rank number is given once each
-time that it is expected; what the master says is serialised once and goes out as it is. Two
-servers never share a port: port 0 is bound, kept, and published to the ranks.
+Laws: only who knows the token gets a stream or the store, and only processes of this user get
+an agent's; a rank number is given once each time that it is expected; what the master says is
+serialised once and goes out as it is. Two servers never share a port: port 0 is bound, kept, and
+published to the ranks. Other hosts come in through the front.
 """
 
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 import structlog
 
 from lanehost.errors import InvalidRequest
+from lanehost.rank_group.agents import Agents
 from lanehost.rank_group.agreement import Terms, refuse_hello
-from lanehost.rank_group.link import Context, RankLink
+from lanehost.rank_group.link import AgentLink, Context, RankLink
+from lanehost.rank_group.network import is_same_user
 from lanehost.rank_group.store import RendezvousStore
 from ranks.errors import BadMessage
 from ranks.wire import rank_pb2 as pb
 from ranks.wire.codec import decode_rank_message
-from ranks.wire.messages import MAX_MESSAGE_BYTES, SERVICE_NAME, STORE_METADATA_KEY, Hello
+from ranks.wire.follow_codec import decode_agent_message
+from ranks.wire.follow_messages import Join
+from ranks.wire.messages import SERVICE_NAME, STORE_METADATA_KEY, Hello
+from ranks.wire.transport import SERVER_OPTIONS
 
 log = structlog.get_logger()
 
 LOOPBACK = "127.0.0.1"
 _HELLO_TIMEOUT_S = 10.0
+_First = TypeVar("_First")
 
 
 class RankServer:
@@ -39,8 +47,10 @@ class RankServer:
         store: RendezvousStore,
         on_link: Callable[[RankLink], None],
         on_refused: Callable[[str], None],
+        agents: Agents | None = None,
     ) -> None:
         """`on_refused` hears why a rank that knows the token was refused."""
+        self._agents = agents
         self._terms = terms
         self._store = store
         self._on_link = on_link
@@ -54,13 +64,7 @@ class RankServer:
 
     async def start(self) -> str:
         """Bind a free port of the loopback address and serve; returns HOST:PORT."""
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ]
-        )
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE_NAME, self._handlers()),)
         )
@@ -78,6 +82,7 @@ class RankServer:
         return {
             # No serializer: the stream carries bytes, so that a plan is serialised once.
             "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
+            "Follow": grpc.stream_stream_rpc_method_handler(self._follow),
             "StoreSet": self._store_handler(pb.StoreSetRequest, self._store_set),
             "StoreGet": self._store_handler(pb.StoreGetRequest, self._store_get),
             "StoreAdd": self._store_handler(pb.StoreAddRequest, self._store_add),
@@ -90,7 +95,7 @@ class RankServer:
 
     async def _connect(self, _requests: object, context: Context) -> None:
         try:
-            hello = await _read_hello(context)
+            hello = await _read_first(context, decode_rank_message, Hello)
         except BadMessage as err:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
             return
@@ -104,6 +109,24 @@ class RankServer:
         self._expected.remove(hello.rank)
         link = RankLink(rank=hello.rank, pid=hello.pid)
         self._on_link(link)
+        await link.serve(context)
+
+    async def _follow(self, _requests: object, context: Context) -> None:
+        if not is_same_user(_peer_of(context)):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this is another user's port")
+        try:
+            join = await _read_first(context, decode_agent_message, Join)
+        except BadMessage as err:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+            return
+        reason = "all ranks are the master's own"
+        refusal = reason if self._agents is None else self._agents.refuse(join)
+        if self._agents is None or refusal is not None:
+            log.warning("agent_refused", reason=refusal, pid=join.pid)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refusal))
+            return
+        link = AgentLink(join)
+        self._agents.take(link)
         await link.serve(context)
 
     # Any: a protobuf request class and its message.
@@ -161,16 +184,25 @@ class RankServer:
         return pb.StoreDeleteResponse(removed=self._store.delete(request.key))
 
 
-async def _read_hello(context: Context) -> Hello:
-    """Read the first message of a stream; raises BadMessage when it is no Hello or none comes."""
+async def _read_first(
+    context: Context, decode: Callable[[bytes], object], kind: type[_First]
+) -> _First:
+    """Read the first message of a stream; raises BadMessage when it is another or none comes."""
+    name = kind.__name__
     try:
         async with asyncio.timeout(_HELLO_TIMEOUT_S):
             payload = await context.read()
     except TimeoutError:
-        raise BadMessage(f"no Hello within {_HELLO_TIMEOUT_S} s") from None
+        raise BadMessage(f"no {name} within {_HELLO_TIMEOUT_S} s") from None
     if payload is grpc.aio.EOF:
-        raise BadMessage("the stream ended before its Hello")
-    message = decode_rank_message(payload)
-    if not isinstance(message, Hello):
-        raise BadMessage(f"the first message is {type(message).__name__}, not Hello")
+        raise BadMessage(f"the stream ended before its {name}")
+    message = decode(payload)
+    if not isinstance(message, kind):
+        raise BadMessage(f"the first message is {type(message).__name__}, not {name}")
     return message
+
+
+def _peer_of(context: Context) -> tuple[str, int]:
+    """Return the address of who dials; gRPC writes it as ipv4:127.0.0.1:40000."""
+    host, _, port = str(context.peer()).partition(":")[2].rpartition(":")
+    return unquote(host).strip("[]"), int(port)

@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass
 
 from lanehost.rank_group.link import RankLink
-from lanehost.rank_group.process import RankProcess
+from lanehost.rank_group.process import Process
 from ranks.wire.codec import encode_master_message
 from ranks.wire.messages import Loaded, LoadProgress, MasterMessage
 
@@ -23,7 +23,7 @@ class Seat:
 
     rank: int
     spawning: asyncio.Task[None] | None = None
-    process: RankProcess | None = None
+    process: Process | None = None
     link: RankLink | None = None
     progress: LoadProgress | None = None
     loaded: Loaded | None = None
@@ -39,13 +39,12 @@ class Seat:
     async def find_out(self) -> str:
         """Say why the rank ended, once either its stream or its process has: words and code."""
         if self.link is None or self.last_words is None:
-            code = None if self.process is None else self.process.exit_code
-            return f"rank {self.rank} ended before its Hello, exit code {code}; its log says why"
-        code = None
+            end = "exit code None" if self.process is None else self.process.end
+            return f"rank {self.rank} ended before its Hello, {end}; its log says why"
+        end = "its process still runs"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(EXIT_GRACE_S):
                 words = await asyncio.shield(self.last_words)
-                code = None if self.process is None else await self.process.exited()
+                end = end if self.process is None else await self.process.ended()
         words = self.last_words.result() if self.last_words.done() else f"rank {self.rank} ended"
-        end = "its process still runs" if code is None else f"exit code {code}"
         return f"{words}; {end}"

@@ -11,6 +11,7 @@ import asyncio
 import re
 
 from lanehost.errors import InvalidRequest
+from ranks.wire.messages import FOUND_KEY, OFFER_KEY
 
 MAX_KEYS = 4096
 MAX_KEY_BYTES = 512
@@ -47,6 +48,11 @@ class RendezvousStore:
         for waiter, key in self._waiters.items():
             if self._is_over(key) and not waiter.done():
                 waiter.set_exception(self._over(key))
+
+    def forget_rank(self, rank: int) -> None:
+        """Forget what a former life of this rank told the others about memory to share."""
+        for key in (OFFER_KEY, FOUND_KEY):
+            self.delete(key.format(rank=rank))
 
     def set(self, key: str, value: bytes) -> None:
         """Set a key, and wake who waits for it.

@@ -46,6 +46,7 @@ from lanehost.rank_group.supervision import Patience, Supervision
 from lanehost.rank_group.watcher import EpochWatcher, Unwatched
 from lanehost.settings import RankGroupSettings
 from lanehost.tasks import beside, to_the_end
+from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import Form
 
 log = structlog.get_logger()
@@ -82,8 +83,8 @@ async def running_rank_groups(
         watcher=watcher or Unwatched(),
     )
     try:
-        async with beside(supervisor.watch()):
-            await supervisor.start(report_interval_s)
+        async with beside(supervisor.watch()), beside(supervisor.report(report_interval_s)):
+            await supervisor.start()
             yield supervisor
     finally:
         await to_the_end(supervisor.stop())
@@ -146,13 +147,14 @@ class RankSupervisor:
         self._given_epoch = 0
         self._ended_at_s: float | None = None
         self._over: RankGroupLost | None = None
+        self._farewell = Dismiss(reason="the master was told to end", is_failure=False)
         self._changed = asyncio.Event()
 
     def __repr__(self) -> str:
         """Show what supervision shows."""
         return f"<RankSupervisor {self._supervision!r}>"
 
-    async def start(self, report_interval_s: float) -> None:
+    async def start(self) -> None:
         """Spawn the ranks and form the first group.
 
         Raises:
@@ -160,14 +162,14 @@ class RankSupervisor:
         """
         timeout_s = self._settings.load_timeout_s
         try:
-            async with asyncio.timeout(timeout_s), beside(self._report_awaited(report_interval_s)):
+            async with asyncio.timeout(timeout_s):
                 await self._crew.start()
                 self._carry_out_all(self._supervision.begin())
                 await self._started
         except TimeoutError:
-            raise StartupFailed(
-                f"not ready within --load-timeout {timeout_s} s: {self._crew.status()}"
-            ) from None
+            late = f"not ready within --load-timeout {timeout_s} s: {self._crew.status()}"
+            self._farewell = Dismiss(reason=late, is_failure=True)
+            raise StartupFailed(late) from None
 
     async def watch(self) -> None:
         """Look at the ranks, slice after slice, until cancelled."""
@@ -193,10 +195,12 @@ class RankSupervisor:
         for timer in self._timers.values():
             timer.cancel()
         epoch = self._supervision.epoch
+        if self._over is not None:
+            self._farewell = Dismiss(reason=str(self._over), is_failure=True)
         self._end(self._over or RankGroupLost("the group was stopped", epoch=epoch, rank=None))
         if self._group is not None:
             self._group.close()
-        await self._crew.stop()
+        await self._crew.stop(self._farewell)
 
     def _take(self, event: Event) -> None:
         """Take what happened; what happens while it is carried out comes after it."""
@@ -317,6 +321,7 @@ class RankSupervisor:
 
     def _fail_start(self, failed: StartupFailed) -> None:
         if not self._started.done():
+            self._farewell = Dismiss(reason=str(failed), is_failure=True)
             self._started.set_exception(failed)
 
     def _end(self, error: RankGroupLost) -> None:
@@ -351,7 +356,9 @@ class RankSupervisor:
         if running is not None:
             running.cancel()
 
-    async def _report_awaited(self, interval_s: float) -> None:
+    async def report(self, interval_s: float) -> None:
+        """Name the ranks that are missing, for as long as there is no group."""
         while True:
             await asyncio.sleep(interval_s)
-            log.warning("ranks_awaited", status=self._crew.status())
+            if self._group is None and self._over is None:
+                log.warning("ranks_awaited", status=self._crew.status())

@@ -17,6 +17,10 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 STORE_METADATA_KEY = "lanehost-rank-token"
 SERVICE_NAME = "lanehost.rank.v1.RankService"
+# Keys of the rendezvous store that belong to one life of a rank: what it offers to share
+# memory, and what it found when it tried the offers of the others.
+OFFER_KEY = "offers/{rank}"
+FOUND_KEY = "found/{rank}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -419,3 +419,103 @@ class StoreDeleteResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     removed: bool
     def __init__(self, removed: bool = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("join", "child_spawned", "child_not_spawned", "child_exited", "child_sight")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    CHILD_SPAWNED_FIELD_NUMBER: _ClassVar[int]
+    CHILD_NOT_SPAWNED_FIELD_NUMBER: _ClassVar[int]
+    CHILD_EXITED_FIELD_NUMBER: _ClassVar[int]
+    CHILD_SIGHT_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    child_spawned: ChildSpawned
+    child_not_spawned: ChildNotSpawned
+    child_exited: ChildExited
+    child_sight: ChildSight
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., child_spawned: _Optional[_Union[ChildSpawned, _Mapping]] = ..., child_not_spawned: _Optional[_Union[ChildNotSpawned, _Mapping]] = ..., child_exited: _Optional[_Union[ChildExited, _Mapping]] = ..., child_sight: _Optional[_Union[ChildSight, _Mapping]] = ...) -> None: ...
+
+class FollowResponse(_message.Message):
+    __slots__ = ("spawn_child", "stop_child", "dismiss")
+    SPAWN_CHILD_FIELD_NUMBER: _ClassVar[int]
+    STOP_CHILD_FIELD_NUMBER: _ClassVar[int]
+    DISMISS_FIELD_NUMBER: _ClassVar[int]
+    spawn_child: SpawnChild
+    stop_child: StopChild
+    dismiss: Dismiss
+    def __init__(self, spawn_child: _Optional[_Union[SpawnChild, _Mapping]] = ..., stop_child: _Optional[_Union[StopChild, _Mapping]] = ..., dismiss: _Optional[_Union[Dismiss, _Mapping]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("rank", "world_size", "pid", "build", "node_id", "host", "model_path")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    BUILD_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    world_size: int
+    pid: int
+    build: str
+    node_id: str
+    host: str
+    model_path: str
+    def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., pid: _Optional[int] = ..., build: _Optional[str] = ..., node_id: _Optional[str] = ..., host: _Optional[str] = ..., model_path: _Optional[str] = ...) -> None: ...
+
+class ChildSpawned(_message.Message):
+    __slots__ = ("life", "pid")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    pid: int
+    def __init__(self, life: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class ChildNotSpawned(_message.Message):
+    __slots__ = ("life", "reason")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    reason: str
+    def __init__(self, life: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ChildExited(_message.Message):
+    __slots__ = ("life", "exit_code")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    exit_code: int
+    def __init__(self, life: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class ChildSight(_message.Message):
+    __slots__ = ("life", "is_stopped", "cpu_ticks")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    IS_STOPPED_FIELD_NUMBER: _ClassVar[int]
+    CPU_TICKS_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    is_stopped: bool
+    cpu_ticks: int
+    def __init__(self, life: _Optional[int] = ..., is_stopped: bool = ..., cpu_ticks: _Optional[int] = ...) -> None: ...
+
+class SpawnChild(_message.Message):
+    __slots__ = ("life", "token")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    token: str
+    def __init__(self, life: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class StopChild(_message.Message):
+    __slots__ = ("life", "timeout_s")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    timeout_s: float
+    def __init__(self, life: _Optional[int] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
+class Dismiss(_message.Message):
+    __slots__ = ("reason", "is_failure")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    IS_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    is_failure: bool
+    def __init__(self, reason: _Optional[str] = ..., is_failure: bool = ...) -> None: ...

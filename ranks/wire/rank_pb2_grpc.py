@@ -41,6 +41,11 @@ class RankServiceStub(object):
                 request_serializer=ranks_dot_wire_dot_rank__pb2.ConnectRequest.SerializeToString,
                 response_deserializer=ranks_dot_wire_dot_rank__pb2.ConnectResponse.FromString,
                 _registered_method=True)
+        self.Follow = channel.stream_stream(
+                '/lanehost.rank.v1.RankService/Follow',
+                request_serializer=ranks_dot_wire_dot_rank__pb2.FollowRequest.SerializeToString,
+                response_deserializer=ranks_dot_wire_dot_rank__pb2.FollowResponse.FromString,
+                _registered_method=True)
         self.StoreSet = channel.unary_unary(
                 '/lanehost.rank.v1.RankService/StoreSet',
                 request_serializer=ranks_dot_wire_dot_rank__pb2.StoreSetRequest.SerializeToString,
@@ -80,6 +85,13 @@ class RankServiceServicer(object):
 
     def Connect(self, request_iterator, context):
         """One stream per rank, for its whole life.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Follow(self, request_iterator, context):
+        """One stream per agent: `lanehost follow`, which holds the process of a rank elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +146,11 @@ def add_RankServiceServicer_to_server(servicer, server):
                     servicer.Connect,
                     request_deserializer=ranks_dot_wire_dot_rank__pb2.ConnectRequest.FromString,
                     response_serializer=ranks_dot_wire_dot_rank__pb2.ConnectResponse.SerializeToString,
+            ),
+            'Follow': grpc.stream_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=ranks_dot_wire_dot_rank__pb2.FollowRequest.FromString,
+                    response_serializer=ranks_dot_wire_dot_rank__pb2.FollowResponse.SerializeToString,
             ),
             'StoreSet': grpc.unary_unary_rpc_method_handler(
                     servicer.StoreSet,
@@ -195,6 +212,33 @@ class RankService(object):
             '/lanehost.rank.v1.RankService/Connect',
             ranks_dot_wire_dot_rank__pb2.ConnectRequest.SerializeToString,
             ranks_dot_wire_dot_rank__pb2.ConnectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lanehost.rank.v1.RankService/Follow',
+            ranks_dot_wire_dot_rank__pb2.FollowRequest.SerializeToString,
+            ranks_dot_wire_dot_rank__pb2.FollowResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,7 +17,7 @@ from tests.support.tiny_checkpoints import write_hf_checkpoint
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 PROMPT = [11, 250, 7, 99, 42, 3, 180]
-NO_MEMORY = b'{"host": null, "reason": "for a test"}'
+NO_MEMORY = b'{"memory": null, "reason": "for a test"}'
 BOTH = (0, 1)
 
 

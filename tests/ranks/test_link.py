@@ -1,5 +1,7 @@
 """The rank's end of the stream: order kept, the end told, last words heard."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -7,6 +9,7 @@ import grpc
 import pytest
 
 from ranks.errors import MasterLost
+from ranks.guard import EXIT_MASTER_GONE
 from ranks.link import MasterLink, open_channel
 from ranks.wire.codec import decode_rank_message
 from ranks.wire.messages import Fatal, Heartbeat, Leave, Ready, Shutdown
@@ -15,13 +18,13 @@ from tests.support.scripted_master import scripted_master
 
 @pytest.fixture
 def linked():
-    told = []
+    told, lost = [], threading.Event()
     with (
         scripted_master() as master,
         open_channel(master.address) as channel,
-        MasterLink(channel, on_leave=told.append) as link,
+        MasterLink(channel, on_leave=told.append, on_lost=lost.set) as link,
     ):
-        link.told = told
+        link.told, link.lost = told, lost
         yield master, link
 
 
@@ -51,6 +54,44 @@ def test_bytes_that_are_no_message_end_the_stream(linked):
         link.receive()
 
 
+def test_who_owns_the_rank_hears_of_the_end_from_another_thread(linked):
+    master, link = linked
+    assert not link.lost.is_set()
+    master.hang_up()
+    assert link.lost.wait(10)
+
+
+def test_a_stream_that_the_rank_ends_itself_is_not_lost():
+    lost = threading.Event()
+    with scripted_master() as master, open_channel(master.address) as channel:
+        with MasterLink(channel, on_leave=print, on_lost=lost.set) as link:
+            pass
+        with pytest.raises(MasterLost):
+            link.receive(timeout_s=10)
+    assert not lost.is_set()
+
+
+STUCK = """
+import sys, time
+from ranks.link import MasterLink, leave_soon, open_channel
+with open_channel(sys.argv[1]) as channel:
+    with MasterLink(channel, on_leave=print, on_lost=leave_soon):
+        print("linked", flush=True)
+        time.sleep(1000)
+"""
+
+
+def test_a_rank_whose_stream_ended_is_gone_whatever_its_main_thread_waits_for():
+    with scripted_master() as master:
+        rank = subprocess.Popen(
+            [sys.executable, "-c", STUCK, master.address], stdout=subprocess.PIPE, text=True
+        )
+        with rank:
+            assert rank.stdout.readline() == "linked\n"
+            master.hang_up()
+            assert rank.wait(30) == EXIT_MASTER_GONE
+
+
 class BrokenChannel:
     """A channel whose stream fails with what nobody foresaw."""
 
@@ -70,7 +111,7 @@ class BrokenChannel:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
     with (
-        MasterLink(BrokenChannel(), on_leave=print) as link,
+        MasterLink(BrokenChannel(), on_leave=print, on_lost=int) as link,
         pytest.raises(MasterLost, match="the thread that reads the stream failed"),
     ):
         link.receive()
@@ -78,7 +119,7 @@ def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
 
 def test_last_words_are_heard_before_the_link_closes():
     with scripted_master() as master, open_channel(master.address) as channel:
-        with MasterLink(channel, on_leave=print) as link:
+        with MasterLink(channel, on_leave=print, on_lost=int) as link:
             link.send(Fatal(message="last words"))
         assert master.hear() == Fatal(message="last words")
         assert master.hear() is None
@@ -116,7 +157,7 @@ class NobodyReads(BrokenChannel):
 
 def test_a_beat_is_dropped_rather_than_queued_behind_what_waits():
     channel, beat = NobodyReads(), Heartbeat(step_id=1, num_stages=2)
-    with MasterLink(channel, on_leave=print) as link:
+    with MasterLink(channel, on_leave=print, on_lost=int) as link:
         for _ in range(1000):
             link.offer(beat)
         link.send(Ready(epoch=1))

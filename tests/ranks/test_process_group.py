@@ -103,7 +103,11 @@ def test_a_group_is_formed_only_when_all_have_met_in_a_collective():
     store, met = dist.HashStore(), threading.Barrier(2, timeout=10)
 
     def connect_only():
-        backend = _make_gloo(PrefixStore("epoch1", store), 1, 2, timedelta(seconds=5))
+        backend = _make_gloo(
+            PrefixStore("epoch1", store),
+            Place(epoch=1, rank=1, world_size=2),
+            timedelta(seconds=5),
+        )
         met.wait()
         backend.abort()
 
@@ -147,7 +151,7 @@ def test_epochs_do_not_see_each_other():
 
 def test_one_rank_needs_no_group_and_no_store():
     offer_collective(None, CPU, rank=0, world_size=1)
-    assert choose_collective(None, CPU, world_size=1) == "none"
+    assert choose_collective(None, CPU, rank=0, world_size=1) == "none"
     group = form_group(
         None,
         Place(epoch=1, rank=0, world_size=1),
@@ -163,17 +167,20 @@ def test_one_rank_needs_no_group_and_no_store():
 def test_ranks_on_cuda_speak_over_nccl_and_offer_nothing():
     cuda = torch.device("cuda")
     offer_collective(None, cuda, rank=0, world_size=2)
-    assert choose_collective(None, cuda, world_size=2) == "nccl"
+    assert choose_collective(None, cuda, rank=0, world_size=2) == "nccl"
 
 
 @pytest.mark.skipif(not has_library(), reason="there is no native library on this machine")
 def test_ranks_of_one_host_share_memory():
     store = dist.HashStore()
-    for rank in (0, 1):
-        offer_collective(store, CPU, rank=rank, world_size=2)
-    chosen = choose_collective(store, CPU, world_size=2)
-    assert chosen == "shm"
+    offers = [offer_collective(store, CPU, rank=rank, world_size=2) for rank in (0, 1)]
     with ThreadPoolExecutor(2) as pool:
+        chosen, other = pool.map(
+            lambda rank: choose_collective(store, CPU, rank=rank, world_size=2), (0, 1)
+        )
+        assert chosen == other == "shm"
+        for offer in offers:
+            offer.close()
         groups = list(pool.map(lambda rank: join(store, rank, collective=chosen), (0, 1)))
     assert all(isinstance(group, SharedGroup) for group in groups)
     for group in groups:
@@ -182,10 +189,12 @@ def test_ranks_of_one_host_share_memory():
 
 def test_ranks_that_cannot_share_memory_all_choose_gloo_and_say_why():
     store = dist.HashStore()
-    make_offer(store, rank=0)
-    store.set("offers/1", '{"host": null, "reason": "no memory"}')
+    offer = make_offer(store, rank=0)
+    store.set("offers/1", '{"memory": null, "reason": "no memory"}')
     with capture_logs() as logs:
-        assert [choose_collective(store, CPU, world_size=2) for _ in (0, 1)] == ["gloo"] * 2
+        chosen = [choose_collective(store, CPU, rank=rank, world_size=2) for rank in (0, 1)]
+    offer.close()
+    assert chosen == ["gloo"] * 2
     assert [log["event"] for log in logs] == ["memory_not_shared"] * 2
     assert all(log["instead"] == "gloo" and "rank " in log["reason"] for log in logs)
 

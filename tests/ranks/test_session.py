@@ -122,7 +122,7 @@ def start(master, worker, pool, **options):
 
     def act():
         with open_channel(master.address) as channel:
-            return live(settings, worker, channel, build="1.0", **options)
+            return live(settings, worker, channel, build="1.0", on_lost=int, **options)
 
     return pool.submit(act)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
 
@@ -175,33 +176,70 @@ def test_who_forms_with_a_rank_that_has_ended_knows_it_by_name(tmp_path):
 
 def offers(*said):
     store = dist.HashStore()
-    for rank, (host, reason) in enumerate(said):
-        store.set(f"offers/{rank}", json.dumps({"host": host, "reason": reason}))
+    for rank, (memory, reason) in enumerate(said):
+        store.set(f"offers/{rank}", json.dumps({"memory": memory, "reason": reason}))
     return store
 
 
-def test_ranks_of_one_host_share_and_read_the_same_offers():
+def conclude(store):
+    with ThreadPoolExecutor(2) as pool:
+        return list(
+            pool.map(
+                lambda rank: why_not_shared(store, rank=rank, world_size=2, timeout_s=5), (0, 1)
+            )
+        )
+
+
+def test_ranks_that_open_each_other_s_memory_share():
+    before, store = num_open_files(), dist.HashStore()
+    made = [make_offer(store, rank=rank) for rank in (0, 1)]
+    assert conclude(store) == [None, None]
+    for offer in made:
+        offer.close()
+        offer.close()
+    assert num_open_files() == before
+
+
+def test_who_reads_another_secret_than_was_offered_is_on_another_host():
+    """A number of a process means another one there, or none."""
     store = dist.HashStore()
-    for rank in (0, 1):
-        make_offer(store, rank=rank)
-    assert why_not_shared(store, world_size=2, timeout_s=1) is None
+    made = [make_offer(store, rank=rank) for rank in (0, 1)]
+    told = json.loads(store.get("offers/1"))
+    address = json.loads(told["memory"])
+    changed = address | {"token": "00" * 16}
+    store.set("offers/1", json.dumps(told | {"memory": json.dumps(changed)}))
+    one, other = conclude(store)
+    assert one == other
+    assert one.startswith("rank 0 cannot open the memory of rank 1: ")
+    assert one.endswith("it is another group's")
+    for offer in made:
+        offer.close()
+
+
+def test_an_offer_that_is_gone_is_not_shared():
+    store = dist.HashStore()
+    made = [make_offer(store, rank=rank) for rank in (0, 1)]
+    made[0].close()
+    one, other = conclude(store)
+    assert one == other
+    assert one.startswith("rank 1 cannot open the memory of rank 0: ")
+    made[1].close()
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ([("a", None), ("b", None)], "rank 1 is on another host than rank 0"),
         ([("a", None), (None, "no library")], "rank 1: no library"),
         ([(None, "no library"), ("a", None)], "rank 0: no library"),
     ],
 )
 def test_ranks_that_cannot_share_know_which_of_them_and_why(said, reason):
-    assert reason in why_not_shared(offers(*said), world_size=2, timeout_s=1)
+    assert reason in why_not_shared(offers(*said), rank=0, world_size=2, timeout_s=1)
 
 
 def test_a_rank_that_makes_no_offer_is_not_awaited_for_ever():
     with pytest.raises(RankError, match=r"offers/1 within 0\.1 s"):
-        why_not_shared(offers(("a", None)), world_size=2, timeout_s=0.1)
+        why_not_shared(offers(("a", None)), rank=0, world_size=2, timeout_s=0.1)
 
 
 def test_the_memory_is_of_a_size_that_only_the_number_of_ranks_decides():

@@ -10,7 +10,6 @@ from ranks.shared_memory import (
     MAX_BYTES,
     Address,
     NoMemory,
-    host_identity,
     make_memory,
     open_memory,
     why_no_memory,
@@ -111,8 +110,3 @@ def test_this_machine_can_share_and_leaves_nothing_open():
     before = num_open_files()
     assert why_no_memory() is None
     assert num_open_files() == before
-
-
-def test_a_host_is_told_by_its_boot_and_its_user():
-    assert host_identity() == host_identity()
-    assert host_identity().endswith(f" {os.geteuid()}")

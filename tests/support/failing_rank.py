@@ -96,7 +96,7 @@ def main() -> int:
     stand_guard(settings.death_fd)
     log_to_stderr(settings.rank, is_json=settings.log_json)
     # Late, as in the real program: the guard must hold while torch loads.
-    from ranks.link import open_channel  # noqa: PLC0415
+    from ranks.link import leave_soon, open_channel  # noqa: PLC0415
     from ranks.session import live  # noqa: PLC0415
     from ranks.worker import ModelWorker  # noqa: PLC0415
 
@@ -113,8 +113,9 @@ def main() -> int:
             self.failing.plan = plan
             return super().run(plan)
 
-    with open_channel(settings.master) as channel:
-        return live(settings, FailingWorker(settings, channel), channel, build=build_version())
+    with open_channel(settings.master, settings.tls) as channel:
+        worker = FailingWorker(settings, channel)
+        return live(settings, worker, channel, build=build_version(), on_lost=leave_soon)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from ranks.abort import Abort
 from ranks.errors import StepMismatch, StepSkipped
 from ranks.guard import stand_guard
 from ranks.lane_table import LaneTable, Limits
-from ranks.link import open_channel
+from ranks.link import leave_soon, open_channel
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult, result_digest
 from ranks.session import OnProgress, live
 from ranks.settings import RankSettings
@@ -178,8 +178,9 @@ def main() -> int:
     if behaviour == f"silent-on-{settings.rank}":
         signal.pause()
     build = "0.0.0" if behaviour == f"old-build-on-{settings.rank}" else build_version()
-    with open_channel(settings.master) as channel:
-        return live(settings, ArithmeticWorker(settings, behaviour), channel, build=build)
+    with open_channel(settings.master, settings.tls) as channel:
+        worker = ArithmeticWorker(settings, behaviour)
+        return live(settings, worker, channel, build=build, on_lost=leave_soon)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from lanehost.rank_group.events import (
 )
 from ranks.plan import StepResult
 from ranks.wire.codec import decode_master_message, encode_rank_message
+from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import Broken, Form, Heartbeat, Leave, Left, LoadProgress, Ready
 from tests.support.rank_facts import group_settings, hello, loaded
 from tests.support.served_ranks import dialled
@@ -59,7 +60,7 @@ async def played_crew():
     try:
         yield played
     finally:
-        await played.crew.stop()
+        await played.crew.stop(Dismiss(reason="enough", is_failure=False))
 
 
 FORM = Form(
