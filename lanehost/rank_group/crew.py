@@ -105,7 +105,7 @@ class Crew:
         build = importlib.metadata.version("lanehost")
         terms = Terms(world_size=settings.tp, build=build, token=self._token)
         self._agents = Agents(terms=terms, followed=settings.followed_ranks)
-        self._front = settings.rank_port and Front(settings.rank_port)
+        self._front = None if settings.rank_port is None else Front(settings.rank_port)
         self._rank_port = ""
         self._server = RankServer(
             terms=terms,
