@@ -99,6 +99,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
     Examples:
       torchrun --nnodes 2 ... --no-python lanehost launch --rank-tls DIR
       srun lanehost launch --model /models/m.gguf --rank-tls DIR
+      lanehost launch --launcher lws --model /models/m.gguf --rank-tls DIR
     """  # noqa: D301 - click wants the character itself
     is_default = context.get_parameter_source("tp") is click.core.ParameterSource.DEFAULT
     asked = {**options, "tp": None if is_default else options["tp"]}

@@ -34,6 +34,13 @@ has_emulator() {
     command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null
 }
 
+# has_namespaces: whether the tests can play two hosts, with a network between them.
+has_namespaces() {
+    command -v ip >/dev/null && command -v nsenter >/dev/null &&
+        unshare --user --map-root-user --net --pid --fork --mount-proc \
+            ip link add name a0 type veth peer name a1 2>/dev/null
+}
+
 # ensure_environment runtime|develop: an environment that holds what pyproject.toml and
 # constraints.txt ask for. Does nothing when a stamp says that it is there.
 ensure_environment() {
