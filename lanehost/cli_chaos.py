@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EXIT_BROKEN = 5
 _MAX_SEED = 1 << 32
 _DEFAULT_FAULTS = "kill,stop"
+# A rank that hangs is waited for; options behind `--` win.
+_SHORT_TIMEOUTS = ("--stall-timeout", "5", "--load-timeout", "120", "--drain-timeout", "120")
 
 
 class _Faults(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.2
@@ -81,10 +83,17 @@ class _Faults(click.ParamType):  # type: ignore[type-arg]  # not generic before 
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Of requests, faults and times.")
 @click.option("--plot", type=OUT_FILE, metavar="FILE.svg", help="Draw it; needs lanehost[plot].")
+@click.option(
+    "--cells",
+    metavar="FAULT/PHASE[,...]",
+    help="Instead of random times: each fault in its phase, one after the other; `*` is any.",
+)
 @click.option("--list", "lists", is_flag=True, help="Print faults and phases, and try nothing.")
 @with_json
 @click.argument("serve_options", nargs=-1, type=click.UNPROCESSED)
-def chaos(json_file: Path | None, plot: Path | None, *, lists: bool, **options: Any) -> None:
+def chaos(
+    json_file: Path | None, plot: Path | None, *, lists: bool, cells: str | None, **options: Any
+) -> None:
     """Break a server of its own on purpose, under load, and judge what its clients see.
 
     It starts `lanehost serve` on free ports, takes the undisturbed reply of every request, and
@@ -94,6 +103,7 @@ def chaos(json_file: Path | None, plot: Path | None, *, lists: bool, **options: 
     Examples:
       lanehost chaos
       lanehost chaos --duration 600 --faults kill,stop --count 200 --json out.json
+      lanehost chaos --cells 'kill/*,oom/pass'
       lanehost chaos --model ./Qwen2.5-0.5B-Instruct --tp 1 -- --dtype float32 --lanes 8
 
     \b
@@ -103,7 +113,13 @@ def chaos(json_file: Path | None, plot: Path | None, *, lists: bool, **options: 
     if lists:
         for line in table_lines():
             click.echo(line)
-        return
+    elif cells is not None:
+        _try_cells(cells, options, json_file)
+    else:
+        _break_at_random(options, json_file, plot)
+
+
+def _break_at_random(options: dict[str, Any], json_file: Path | None, plot: Path | None) -> None:
     from lanehost.bench.plot import check_can_plot  # noqa: PLC0415
     from lanehost.bench.running import Report  # noqa: PLC0415
     from lanehost.chaos.laws import broken_laws  # noqa: PLC0415
@@ -147,6 +163,39 @@ def _chaos_run(options: dict[str, Any]) -> "ChaosRun":
         pause_s=options["pause"],
         seed=secrets.randbelow(_MAX_SEED) if seed is None else seed,
     )
+
+
+def _try_cells(words: str, options: dict[str, Any], json_file: Path | None) -> None:
+    from lanehost.bench.running import Report  # noqa: PLC0415
+    from lanehost.chaos.rig import Setup  # noqa: PLC0415
+    from lanehost.chaos.tour import Tried, pairs_of, tour  # noqa: PLC0415
+
+    try:
+        pairs = pairs_of(words)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--cells") from error
+    own = ("--model", options["model"], "--tp", str(options["tp"]), *_SHORT_TIMEOUTS)
+    setup = Setup(serve_args=(*own, *options["serve_options"]), tp=options["tp"])
+
+    async def run() -> list[Tried]:
+        tried = []
+        async for one in tour(setup, pairs):
+            click.echo(one.line)
+            tried.append(one)
+        return tried
+
+    with said_in_a_line():
+        tried = asyncio.run(run())
+        held = [
+            {"fault": one.fault.value, "phase": one.phase.value, "broken": one.broken}
+            for one in tried
+            if one.reason is None
+        ]
+        broken = [one for one in held if one["broken"]]
+        line = f"{len(held)} cells were tried, {len(broken)} broke a law"
+        write(Report(lines=[line], told={"cells": held}), "chaos", json_file)
+        if broken:
+            sys.exit(EXIT_BROKEN)
 
 
 def table_lines() -> list[str]:

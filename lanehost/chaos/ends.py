@@ -9,7 +9,7 @@ from lanehost.chaos.served import ServedHere
 from lanehost.client import AsyncClient
 from lanehost.errors import StartupFailed
 
-_END_S = 180.0
+_END_S = 300.0
 _LOOK_S = 0.02
 _CANNOT_START = 1
 

@@ -139,7 +139,9 @@ async def run_chaos(run: ChaosRun, say: Say) -> Seen:
         ClientError: It did not answer before any fault.
     """
     seen = Seen(started_s=time.monotonic())
+    stopping = _Stopping()
     async with AsyncExitStack() as stack:
+        stack.enter_context(StopSignals(on_first=stopping.first, on_second=stopping.cancel))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lanehost-chaos-"))
         orders = Orders(Path(folder))
         is_ordered = any(fault not in _SIGNALS for fault in run.faults)
@@ -162,20 +164,29 @@ async def run_chaos(run: ChaosRun, say: Say) -> Seen:
         await seen.health.wait_for(is_serving=True, within_s=PATIENCE_S)
         seen.before = holding(served)
         injector = Injector(run, served, seen=seen, streams=streams, orders=orders, say=say)
-        stack.enter_context(StopSignals(on_first=injector.stop, on_second=_canceller()))
+        stopping.injector = injector
         await _under_load(run, injector, served=served, seen=seen, streams=streams, say=say)
         await _look_back(served, seen, streams)
     return seen
 
 
-def _canceller() -> Callable[[], None]:
-    main = asyncio.current_task()
-    assert main is not None
+class _Stopping:
+    """What signals do: before the load there is nothing to judge yet."""
 
-    def cancel() -> None:
-        main.cancel()
+    def __init__(self) -> None:
+        main = asyncio.current_task()
+        assert main is not None
+        self._main = main
+        self.injector: Injector | None = None
 
-    return cancel
+    def first(self) -> None:
+        if self.injector is None:
+            self.cancel()
+        else:
+            self.injector.stop()
+
+    def cancel(self) -> None:
+        self._main.cancel()
 
 
 async def _under_load(

@@ -26,12 +26,20 @@ def test_the_table_is_printed_whole():
         (("--duration", "0"), "--duration"),
         (("--tp", "3"), "--tp"),
         (("--unknown",), "--unknown"),
+        (("--cells", "kill/never"), "'kill/never' is not FAULT/PHASE"),
     ],
 )
 def test_what_is_wrong_is_named_and_the_code_is_2(args, words):
     result = run(*args)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_cells_that_cannot_be_are_told_and_break_nothing():
+    result = run("--cells", "nan/idle")
+    assert result.exit_code == 0
+    assert "cannot be: no step runs" in result.stdout
+    assert "0 cells were tried, 0 broke a law" in result.stdout
 
 
 def test_a_server_that_does_not_start_is_said_in_a_line_and_the_code_is_1():
