@@ -14,6 +14,7 @@
     DeadlinePassed   504     server_error           deadline_passed
     RankGroupLost    503     server_error           rank_group_lost      Retry-After
     PoisonedRequest  422     invalid_request_error  poisoned_request
+    ReplicaLost      503     server_error           replica_lost         Retry-After
     Starting         503     server_error           starting             Retry-After
     Draining         503     server_error           draining             Retry-After
     ReplyCorrupt     500     server_error           reply_corrupt
@@ -88,6 +89,10 @@ class BodiesTooMany(LanehostError):
         super().__init__(f"the bodies read at once have {have} bytes, limit {limit}")
 
 
+class ReplicaLost(LanehostError):
+    """The replica that ran the request is gone; raised by the door of the replicas alone."""
+
+
 _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     InvalidRequest: (400, "invalid_request_error", "invalid_value"),
     Unauthenticated: (401, "invalid_request_error", "invalid_api_key"),
@@ -101,6 +106,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     Cancelled: (499, "server_error", "cancelled"),
     DeadlinePassed: (504, "server_error", "deadline_passed"),
     RankGroupLost: (503, "server_error", "rank_group_lost"),
+    ReplicaLost: (503, "server_error", "replica_lost"),
     PoisonedRequest: (422, "invalid_request_error", "poisoned_request"),
     Starting: (503, "server_error", "starting"),
     Draining: (503, "server_error", "draining"),
@@ -154,7 +160,8 @@ def error_response(error: Exception, names: Mapping[str, str] = _NO_NAMES) -> JS
     """Return the answer to a request that failed before anything of it was sent."""
     status, body = error_body(error, names)
     unread = isinstance(error, _UNREAD)
-    seconds = RETRY_AFTER_LOSS_S if isinstance(error, BodiesTooMany) else retry_after_s(error)
+    is_soon = isinstance(error, BodiesTooMany | ReplicaLost)
+    seconds = RETRY_AFTER_LOSS_S if is_soon else retry_after_s(error)
     headers = {"connection": "close"} if unread else {}
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"

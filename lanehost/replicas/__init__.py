@@ -1,0 +1,1 @@
+"""Replicas: many servers of one model behind one address, on Ray Serve (ADR 24)."""

@@ -1,0 +1,103 @@
+"""Two replicas on a Ray of their own, for the tests that are marked `ray`.
+
+Ray is imported where it is used: the default environment has none.
+"""
+
+import importlib
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+APP = "lanehost"
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+
+
+class RayServed:
+    """The application, and how to look behind it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = httpx.Client(base_url=url, timeout=60)
+
+    def servers(self) -> list[psutil.Process]:
+        """Return the processes of the servers, without their ranks."""
+        below = psutil.Process().children(recursive=True)
+        return [process for process in below if _is_server(process)]
+
+    def metric(self, server: psutil.Process, name: str) -> float | None:
+        """Return the sum of one metric of one server; None while it has no metrics."""
+        with suppress(psutil.NoSuchProcess):
+            for connection in server.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    with suppress(httpx.TransportError):
+                        return _metric(connection.laddr.port, name)
+        return None
+
+
+def _metric(port: int, name: str) -> float | None:
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
+    lines = [line for line in page.text.splitlines() if line.startswith(name)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines) if lines else None
+
+
+@contextmanager
+def ray_serving(**options: Any) -> Iterator[RayServed]:
+    """Start Ray, Serve and the application; leave nothing."""
+    ray = importlib.import_module("ray")
+    serve = importlib.import_module("ray.serve")
+    app = importlib.import_module("lanehost.replicas.app")
+    given = importlib.import_module("lanehost.replicas.options").ReplicasOptions(**options)
+    # Short, since sockets are below it, and gone afterwards.
+    folder = tempfile.mkdtemp(prefix="lanehost-ray-", dir="/tmp")
+    ray.init(
+        _temp_dir=folder,
+        num_cpus=given.replicas,
+        include_dashboard=False,
+        log_to_driver=bool(os.environ.get("LANEHOST_RAY_LOG")),
+        logging_level="warning",
+        object_store_memory=OBJECT_STORE_BYTES,
+    )
+    try:
+        port = free_port()
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        serve.run(app.build(given), name=APP)
+        served = RayServed(f"http://127.0.0.1:{port}")
+        with served.client:
+            yield served
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_server(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return "lanehost.replicas" in process.cmdline()
+    return False
+
+
+def checkout_environment() -> dict[str, str]:
+    """Return what lets processes that Ray starts find this checkout, and keeps Ray to itself."""
+    return {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Without one Ray writes one into the home folder.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
