@@ -24,6 +24,7 @@ from lanehost.http.errors import (
     BodiesTooMany,
     BodyTimeout,
     BodyTooLarge,
+    ReplicaLost,
     UnknownModel,
     error_body,
     error_response,
@@ -42,6 +43,7 @@ ROWS = [
     (Cancelled("gone"), 499, "cancelled"),
     (DeadlinePassed("prefill"), 504, "deadline_passed"),
     (RankGroupLost("rank 0", epoch=3, rank=0), 503, "rank_group_lost"),
+    (ReplicaLost("gone"), 503, "replica_lost"),
     (PoisonedRequest("by it alone"), 422, "poisoned_request"),
     (Starting("loading"), 503, "starting"),
     (Draining("ending"), 503, "draining"),
@@ -94,6 +96,7 @@ def test_fields_are_named_in_the_words_of_openai(field: str, param: str) -> None
         (Starting("x"), "1"),
         (Draining("x"), "1"),
         (BodiesTooMany(have=9, limit=8), "1"),
+        (ReplicaLost("x"), "1"),
         (Cancelled("x"), None),
     ],
 )

@@ -7,6 +7,8 @@ import contextlib
 import importlib
 import json
 import os
+import subprocess
+import sys
 import time
 import warnings
 
@@ -57,6 +59,14 @@ def wait_until(is_so, *, timeout_s=90.0):
     while not is_so():
         assert time.monotonic() < until_s
         time.sleep(0.05)
+
+
+def test_what_runs_on_ray_never_loads_torch():
+    program = (
+        "import sys, lanehost.replicas.app, lanehost.replicas.router;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_replies_are_the_servers_own_whole_or_streamed(served):
