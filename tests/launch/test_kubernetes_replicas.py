@@ -137,6 +137,9 @@ def test_no_reply_is_cut_for_its_length_and_none_is_asked_for_twice():
             "connect-failure",
             "refused-stream",
         }
+        # Without it the hash finds the same server again.
+        (predicate,) = route["retry_policy"]["retry_host_predicate"]
+        assert predicate["name"].endswith("previous_hosts")
 
 
 def test_what_begins_alike_goes_to_one_server_within_a_bound():

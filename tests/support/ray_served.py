@@ -26,7 +26,7 @@ class RayServed:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client = httpx.Client(base_url=url, timeout=60)
+        self.client = httpx.Client(base_url=url, timeout=60, verify=False, trust_env=False)
 
     def servers(self) -> list[psutil.Process]:
         """Return the processes of the servers, without their ranks."""
@@ -39,14 +39,13 @@ class RayServed:
             for connection in server.net_connections("tcp"):
                 if connection.status == psutil.CONN_LISTEN:
                     with suppress(httpx.TransportError):
-                        return _metric(connection.laddr.port, name)
+                        return self._metric(connection.laddr.port, name)
         return None
 
-
-def _metric(port: int, name: str) -> float | None:
-    page = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
-    lines = [line for line in page.text.splitlines() if line.startswith(name)]
-    return sum(float(line.rpartition(" ")[2]) for line in lines) if lines else None
+    def _metric(self, port: int, name: str) -> float | None:
+        page = self.client.get(f"http://127.0.0.1:{port}/metrics", timeout=5)
+        lines = [line for line in page.text.splitlines() if line.startswith(name)]
+        return sum(float(line.rpartition(" ")[2]) for line in lines) if lines else None
 
 
 @contextmanager
