@@ -32,11 +32,16 @@ _START_MARGIN_S = 30.0
 _STOP_MARGIN_S = 10.0
 # Behind that: that Ray does not kill what is about to end.
 _SHUTDOWN_MARGIN_S = 5.0
-_FIXED = ("--host", "127.0.0.1", "--port", "0", "--http-port", "0")
+_FIXED = (
+    *("--host", "127.0.0.1", "--port", "0", "--http-port", "0"),
+    # Ray sends nothing any more before it ends a server.
+    *("--drain-grace", "0"),
+)
 _OWNED = {
     "host": "servers listen on loopback, and the door of the replicas is Ray's",
     "port": "each server takes free ports",
     "http_port": "each server takes free ports",
+    "drain_grace": "Ray stops to send before a server is told to end",
     "record": "the trails of all servers would be in one folder",
 }
 

@@ -76,13 +76,29 @@ def test_a_server_has_as_many_cpus_as_its_ranks_have_threads():
 
 def test_a_server_is_killed_only_when_its_drain_and_its_ranks_have_had_their_time():
     _, settings = settings_of_servers()
-    pause_s = container(SERVERS)["lifecycle"]["preStop"]["sleep"]["seconds"]
-    needed_s = pause_s + settings.drain_timeout_s + settings.ranks.stop_timeout_s + END_MARGIN_S
+    drain_s = settings.drain_grace_s + settings.drain_timeout_s
+    needed_s = drain_s + settings.ranks.stop_timeout_s + END_MARGIN_S
     assert pod(SERVERS)["terminationGracePeriodSeconds"] >= needed_s
+    assert "lifecycle" not in container(SERVERS)
     # The balancer drains by its pause: at SIGTERM it cuts what is open.
     pause_s = container(BALANCER)["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pause_s >= settings.drain_timeout_s
+    assert pause_s >= drain_s
     assert pod(BALANCER)["terminationGracePeriodSeconds"] >= pause_s + END_MARGIN_S
+
+
+def test_a_server_that_goes_takes_requests_until_all_have_heard_of_it():
+    _, settings = settings_of_servers()
+    for cluster in envoy()["clusters"]:
+        (check,) = cluster["health_checks"]
+        seen_s = seconds(check["interval"]) * check["unhealthy_threshold"]
+        assert settings.drain_grace_s > seen_s + seconds(check["timeout"])
+        assert settings.drain_grace_s > seconds(cluster["dns_refresh_rate"])
+    probe = container(SERVERS)["readinessProbe"]
+    assert settings.drain_grace_s > probe["periodSeconds"] * probe["failureThreshold"]
+
+
+def seconds(text):
+    return float(text.removesuffix("s"))
 
 
 def test_a_server_is_not_killed_while_it_may_load_or_replace_ranks():

@@ -17,6 +17,7 @@ def test_a_replica_has_as_many_cpus_as_its_ranks_have_threads():
         *("serve", "--model", "/models/m.gguf", "--tp", "2", "--threads", "3"),
         *("--keys", "/etc/keys.toml"),
         *("--host", "127.0.0.1", "--port", "0", "--http-port", "0"),
+        *("--drain-grace", "0"),
     )
 
 
@@ -44,6 +45,7 @@ def test_its_bounds_are_those_of_its_server():
         ("--threads 1 --port 7", "--port is not for replicas"),
         ("--threads 1 --http-port off", "--http-port is not for replicas"),
         ("--threads 1 --host 0.0.0.0", "--host is not for replicas"),
+        ("--threads 1 --drain-grace 3", "--drain-grace is not for replicas"),
         ("--threads 1 --record /tmp/x", "--record is not for replicas"),
         ("--threads 1 --record-prompts", "--record-prompts needs --record"),
         ("--threads '1", "No closing quotation"),
