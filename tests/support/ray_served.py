@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ import psutil
 
 APP = "lanehost"
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
+START_ATTEMPTS = 4
 
 
 class RayServed:
@@ -57,14 +59,7 @@ def ray_serving(**options: Any) -> Iterator[RayServed]:
     given = importlib.import_module("lanehost.replicas.options").ReplicasOptions(**options)
     # Short, since sockets are below it, and gone afterwards.
     folder = tempfile.mkdtemp(prefix="lanehost-ray-", dir="/tmp")
-    ray.init(
-        _temp_dir=folder,
-        num_cpus=given.replicas,
-        include_dashboard=False,
-        log_to_driver=bool(os.environ.get("LANEHOST_RAY_LOG")),
-        logging_level="warning",
-        object_store_memory=OBJECT_STORE_BYTES,
-    )
+    start_ray(ray, num_cpus=given.replicas, folder=folder)
     try:
         port = free_port()
         serve.start(http_options={"host": "127.0.0.1", "port": port})
@@ -76,6 +71,26 @@ def ray_serving(**options: Any) -> Iterator[RayServed]:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_ray(ray: ModuleType, *, num_cpus: int, folder: str) -> None:
+    """Start Ray, which gives itself 30 s for that: on a busy machine more than once."""
+    for attempt in range(START_ATTEMPTS):
+        try:
+            ray.init(
+                _temp_dir=folder,
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                log_to_driver=bool(os.environ.get("LANEHOST_RAY_LOG")),
+                logging_level="warning",
+                object_store_memory=OBJECT_STORE_BYTES,
+            )
+        except Exception as error:  # noqa: BLE001 - Ray raises no other for it
+            ray.shutdown()
+            if attempt == START_ATTEMPTS - 1 or "timed out" not in str(error):
+                raise
+        else:
+            return
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ from tests.support.tiny_folder import write_tiny_folder
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(420),
     # Ray's own.
     pytest.mark.filterwarnings("ignore"),
 ]
