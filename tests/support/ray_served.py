@@ -85,7 +85,7 @@ def start_ray(ray: ModuleType, *, num_cpus: int, folder: str) -> None:
                 logging_level="warning",
                 object_store_memory=OBJECT_STORE_BYTES,
             )
-        except Exception as error:  # noqa: BLE001 - Ray raises no other for it
+        except Exception as error:  # Ray raises no other
             ray.shutdown()
             if attempt == START_ATTEMPTS - 1 or "timed out" not in str(error):
                 raise
