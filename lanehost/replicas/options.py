@@ -19,7 +19,8 @@ from pathlib import Path
 import click
 from pydantic import BaseModel, ConfigDict, Field
 
-from lanehost.cli import EMBEDDED, serve, start
+from lanehost.cli import serve
+from lanehost.cli_serve import EMBEDDED, start
 from lanehost.errors import StartupFailed
 from lanehost.replicas.affinity import MAX_LOAD_FACTOR, MAX_SPILL_ABOVE, LoadBound
 from lanehost.replicas.head import DEFAULT_HEAD_CHARS, MAX_HEAD_CHARS
@@ -42,6 +43,7 @@ _OWNED = {
     "port": "each server takes free ports",
     "http_port": "each server takes free ports",
     "drain_grace": "Ray stops to send before a server is told to end",
+    "master": "a replica is of one host",
     "record": "the trails of all servers would be in one folder",
 }
 

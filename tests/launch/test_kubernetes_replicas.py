@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lanehost.cli import serve, start
+from lanehost.cli import serve
+from lanehost.cli_serve import start
 
 FOLDER = Path(__file__).parents[2] / "launch" / "kubernetes" / "replicas"
 SERVERS, BALANCER = "servers.yaml", "balancer.yaml"

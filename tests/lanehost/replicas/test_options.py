@@ -46,6 +46,7 @@ def test_its_bounds_are_those_of_its_server():
         ("--threads 1 --http-port off", "--http-port is not for replicas"),
         ("--threads 1 --host 0.0.0.0", "--host is not for replicas"),
         ("--threads 1 --drain-grace 3", "--drain-grace is not for replicas"),
+        ("--threads 1 --rank 0 --master a:1", "--master is not for replicas"),
         ("--threads 1 --record /tmp/x", "--record is not for replicas"),
         ("--threads 1 --record-prompts", "--record-prompts needs --record"),
         ("--threads '1", "No closing quotation"),
