@@ -34,7 +34,9 @@ def served(tmp_path_factory):
     os.environ.update(checkout_environment())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # What is open may take its time to end, on a busy machine too.
         options = f"--model {folder} --model-name tiny --threads 1 --max-drafts 0 --lanes 8"
+        options += " --drain-timeout 300"
         with ray_serving(replicas=2, options=options) as served:
             yield served
 
