@@ -97,7 +97,7 @@ def launch(context: click.Context, /, **options: Any) -> None:
 
     \b
     Examples:
-      torchrun --nnodes 2 ... --no-python lanehost launch --rank-tls DIR
+      torchrun --nnodes 2 ... --no-python -- lanehost launch --rank-tls DIR
       srun lanehost launch --model /models/m.gguf --rank-tls DIR
       lanehost launch --launcher lws --model /models/m.gguf --rank-tls DIR
     """  # noqa: D301 - click wants the character itself

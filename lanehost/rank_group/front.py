@@ -161,11 +161,14 @@ def check_rank_port(settings: RankPortSettings) -> None:
             f"--master is {format_address(host, settings.port)}: give the one address of rank 0's "
             "host that the others dial"
         )
+    if settings.tls is not None:
+        # Whatever the name will stand for: where hosts are made anew it may not be known yet.
+        return
     try:
         is_local = is_loopback(host)
     except OSError as err:
         raise StartupFailed(f"--master: {host!r} is not known here: {explain(err)}") from err
-    if settings.tls is None and not settings.is_open and not is_local:
+    if not settings.is_open and not is_local:
         raise StartupFailed(
             f"--master is {format_address(host, settings.port)}, which is not loopback: give "
             "--rank-tls DIR (lanehost certs makes such folders), or --insecure-rank-port where "

@@ -4,6 +4,7 @@ A folder holds `ca.pem`, `cert.pem` and `key.pem`: the authority that all nodes 
 share, and this node's own certificate and key.
 """
 
+import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ CA_FILE = "ca.pem"
 CERT_FILE = "cert.pem"
 KEY_FILE = "key.pem"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+# A key that is root's may be for the group of whom it is mounted for, as in a container.
+_OTHERS_OF_ROOT = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
 
 
 class BadCertificates(Exception):
@@ -37,9 +40,7 @@ def read_certificates(folder: Path) -> NodeCertificates:
     """
     key = folder / KEY_FILE
     try:
-        mode = stat.S_IMODE(key.stat().st_mode)
-        if mode & _OTHERS:
-            raise BadCertificates(f"{key} has mode {mode:04o}, allowed is 0600 or less")
+        _check_mode(key, key.stat(), os.geteuid())
         return NodeCertificates(
             ca=(folder / CA_FILE).read_bytes(),
             cert=(folder / CERT_FILE).read_bytes(),
@@ -47,6 +48,14 @@ def read_certificates(folder: Path) -> NodeCertificates:
         )
     except OSError as err:
         raise BadCertificates(f"{err.filename}: {err.strerror}") from err
+
+
+def _check_mode(key: Path, facts: os.stat_result, user: int) -> None:
+    is_given = facts.st_uid == 0 != user
+    mode = stat.S_IMODE(facts.st_mode)
+    if mode & (_OTHERS_OF_ROOT if is_given else _OTHERS):
+        most = "0640" if is_given else "0600"
+        raise BadCertificates(f"{key} has mode {mode:04o}, allowed is {most} or less")
 
 
 def channel_credentials(node: NodeCertificates) -> grpc.ChannelCredentials:

@@ -3,7 +3,7 @@
 import pytest
 
 from lanehost.rank_group.certificates import make_certificates
-from ranks.wire.tls import BadCertificates, channel_credentials, read_certificates
+from ranks.wire.tls import BadCertificates, _check_mode, channel_credentials, read_certificates
 
 
 @pytest.fixture
@@ -15,6 +15,31 @@ def test_a_key_that_others_may_read_is_refused_with_its_mode(folder):
     (folder / "key.pem").chmod(0o640)
     with pytest.raises(BadCertificates, match=r"key\.pem has mode 0640, allowed is 0600 or less"):
         read_certificates(folder)
+
+
+class Facts:
+    def __init__(self, mode, uid):
+        self.st_mode, self.st_uid = mode, uid
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "limit"),
+    [
+        (0o600, 7, 7, None),
+        (0o400, 0, 0, None),
+        (0o440, 0, 7, None),
+        (0o640, 7, 7, "0600"),
+        (0o640, 0, 0, "0600"),
+        (0o644, 0, 7, "0640"),
+        (0o660, 0, 7, "0640"),
+    ],
+)
+def test_a_key_of_root_may_be_for_the_group_it_is_mounted_for(folder, mode, owner, user, limit):
+    if limit is None:
+        _check_mode(folder, Facts(mode, owner), user)
+        return
+    with pytest.raises(BadCertificates, match=f"has mode {mode:04o}, allowed is {limit} or less"):
+        _check_mode(folder, Facts(mode, owner), user)
 
 
 @pytest.mark.parametrize("name", ["ca.pem", "cert.pem", "key.pem"])
