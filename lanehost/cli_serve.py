@@ -16,6 +16,7 @@ from lanehost.settings import (
     DTYPES,
     WEIGHTS,
     EngineSettings,
+    JournalSettings,
     LineSettings,
     RankGroupSettings,
     RankPortSettings,
@@ -215,6 +216,18 @@ SERVE_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--record-prompts", is_flag=True, help="With --record: the prompts' token ids as well."
     ),
+    click.option(
+        "--journal",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Keep open requests and their tokens there: a server that is killed and started "
+        "again goes on with them. Prompts and replies are in it.",
+    ),
+    click.option(
+        "--journal-mib",
+        type=int,
+        help="With --journal: most MiB of its files, default 1024; requests beyond are refused.",
+    ),
     click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API."),
     click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
 )
@@ -307,6 +320,7 @@ def _build_settings(
             drain_grace_s=options["drain_grace"],
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
+            journal=_journal_settings(options["journal"], max_mib=options["journal_mib"]),
             record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),
         )
     except StartupFailed as error:
@@ -343,6 +357,16 @@ def _record_settings(folder: Path | None, *, keeps_prompts: bool) -> RecordSetti
             raise click.UsageError("--record-prompts needs --record DIR")
         return None
     return RecordSettings(folder=folder, keeps_prompts=keeps_prompts)
+
+
+def _journal_settings(folder: Path | None, *, max_mib: int | None) -> JournalSettings | None:
+    if folder is None:
+        if max_mib is not None:
+            raise click.UsageError("--journal-mib needs --journal DIR")
+        return None
+    if max_mib is None:
+        return JournalSettings(folder=folder)
+    return JournalSettings(folder=folder, max_mib=max_mib)
 
 
 def _existing(model: str) -> Path:

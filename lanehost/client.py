@@ -31,6 +31,7 @@ from lanehost.client_codec import (
     decode_reply,
     encode_detokenize,
     encode_request,
+    encode_resumption,
     encode_tokenize,
 )
 from lanehost.client_errors import translate
@@ -151,6 +152,20 @@ class Client(_Connection[grpc.Channel]):
         call = self._start(self._stub.StreamGenerate, message, options)
         return ReplyStream(call, address=self._address)
 
+    def resume(
+        self, request_id: str, next_index: int = 0, *, timeout: float | None = None
+    ) -> ReplyStream:
+        """Go on with a stream, from the token with this index; its `reply` begins there.
+
+        Raises:
+            ValueError: a value does not fit the wire.
+        """
+        message = encode_resumption(request_id, next_index)
+        call = self._stub.ResumeStream(message, timeout=timeout, metadata=self._metadata)
+        return ReplyStream(
+            call, address=self._address, request_id=request_id, next_index=next_index
+        )
+
     def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None
     ) -> tuple[int, ...]:
@@ -263,6 +278,20 @@ class AsyncClient(_Connection[grpc.aio.Channel]):
         message = encode_request(pb.StreamGenerateRequest, wanted, options)
         call = self._start(self._stub.StreamGenerate, message, options)
         return AsyncReplyStream(call, address=self._address)
+
+    def resume(
+        self, request_id: str, next_index: int = 0, *, timeout: float | None = None
+    ) -> AsyncReplyStream:
+        """Go on with a stream, from the token with this index; its `reply` begins there.
+
+        Raises:
+            ValueError: a value does not fit the wire.
+        """
+        message = encode_resumption(request_id, next_index)
+        call = self._stub.ResumeStream(message, timeout=timeout, metadata=self._metadata)
+        return AsyncReplyStream(
+            call, address=self._address, request_id=request_id, next_index=next_index
+        )
 
     async def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None

@@ -201,6 +201,13 @@ def encode_tokenize(prompt: Prompt) -> pb.TokenizeRequest:
     return message
 
 
+def encode_resumption(request_id: str, next_index: int) -> pb.ResumeStreamRequest:
+    """Write which stream goes on, and where; raises as `encode_tokenize` does."""
+    message = pb.ResumeStreamRequest()
+    _fill(message, request_id=request_id, next_index=next_index)
+    return message
+
+
 def encode_chat(messages: Iterable[Message]) -> pb.Chat:
     """Write a chat.
 
@@ -228,11 +235,7 @@ def _check_message(index: int, message: Any) -> None:  # what a user of the clie
 
 
 def encode_detokenize(token_ids: Iterable[int], *, keep_special: bool) -> pb.DetokenizeRequest:
-    """Write what to detokenize.
-
-    Raises:
-        ValueError: an id does not fit its field on the wire.
-    """
+    """Write what to detokenize; raises as `encode_tokenize` does."""
     message = pb.DetokenizeRequest()
     _fill(message, token_ids=token_ids, keep_special=keep_special)
     return message
@@ -278,8 +281,8 @@ class ReplyBuilder:
         self._deltas: list[Delta] = []
         self._finished: pb.Finished | None = None
 
-    def take(self, event: pb.StreamGenerateResponse) -> Delta | None:
-        """Keep an event, and return it if it is new tokens."""
+    def take(self, event: pb.StreamGenerateResponse | pb.ResumeStreamResponse) -> Delta | None:
+        """Keep an event, and return it if it is new tokens; a newer server's kinds are none."""
         match event.WhichOneof("event"):
             case "accepted":
                 self._accepted = event.accepted
@@ -288,7 +291,7 @@ class ReplyBuilder:
                 return self._deltas[-1]
             case "finished":
                 self._finished = event.finished
-            case _:  # a kind that a newer server sends
+            case _:
                 pass
         return None
 
@@ -301,6 +304,16 @@ class ReplyBuilder:
     def is_finished(self) -> bool:
         """Whether the last event came."""
         return self._finished is not None
+
+    @property
+    def request_id(self) -> str:
+        """The server's name for the request; "" before the first event."""
+        return "" if self._accepted is None else self._accepted.request_id
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens so far."""
+        return sum(len(delta.token_ids) for delta in self._deltas)
 
     @property
     def text(self) -> str:

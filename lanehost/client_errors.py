@@ -5,6 +5,9 @@ ClientError
 ├── KeyRefused         send a key that the server knows
 ├── TooLong            the request can never fit; `have` and `limit` are the numbers
 ├── NotSupported       this server does not have it; `field` names what
+├── StreamUnknown      there is nothing to resume: never accepted, not yours, or too long ago
+├── IndexOutOfRange    the stream has no such token yet; `have` and `limit` are the numbers
+├── StreamTakenOver    another call has resumed the stream, and has the rest
 ├── ServerBusy         come back after `retry_after_s`
 ├── ServerUnavailable  the server loads, ends or lost its ranks; come back after `retry_after_s`
 │   └── ServerLoading  it is still loading its model
@@ -88,6 +91,24 @@ class TooLong(ClientError):
         super().__init__(status)
         self.have = int(status.facts["have"])
         self.limit = int(status.facts["limit"])
+
+
+class StreamUnknown(ClientError):
+    """There is nothing to resume under this id: never accepted, of another key, or too long ago."""
+
+
+class IndexOutOfRange(ClientError):
+    """The stream has `limit` tokens so far, and was to go on at `have`."""
+
+    def __init__(self, status: Status) -> None:
+        """Keep both numbers."""
+        super().__init__(status)
+        self.have = int(status.facts["have"])
+        self.limit = int(status.facts["limit"])
+
+
+class StreamTakenOver(ClientError):
+    """Another call has resumed the stream: what comes of it comes there."""
 
 
 class ServerBusy(ClientError):
@@ -178,6 +199,9 @@ _BY_LANEHOST: dict[grpc.StatusCode, type[ClientError]] = {
 _BY_REASON: dict[str, type[ClientError]] = {
     "STARTING": ServerLoading,
     "STEP_FAILED": StepFailed,
+    "UNKNOWN_STREAM": StreamUnknown,
+    "INDEX_OUT_OF_RANGE": IndexOutOfRange,
+    "TAKEN_OVER": StreamTakenOver,
 }
 # Made by gRPC itself, or by a proxy on the way.
 _BY_GRPC: dict[grpc.StatusCode, type[ClientError]] = {

@@ -21,14 +21,33 @@ _CANCELLED = Status(code=grpc.StatusCode.CANCELLED, message="the reply was cance
 class _Stream:
     """What both kinds of streams share: the reply so far, and the call behind it."""
 
-    def __init__(self, call: Any, *, address: str) -> None:  # the stubs are not typed
+    def __init__(
+        self,
+        call: Any,  # the stubs are not typed
+        *,
+        address: str,
+        request_id: str = "",
+        next_index: int = 0,
+    ) -> None:
         self._call = call
+        self._resumed_id = request_id
+        self._first_index = next_index
         self._address = address
         self._builder = ReplyBuilder()
 
     def __repr__(self) -> str:
         state = "ended" if self._builder.is_finished else "open"
         return f"<{type(self).__name__} {state} {len(self.text)} characters>"
+
+    @property
+    def request_id(self) -> str:
+        """The server's name for the request, for `resume`; "" before it was told."""
+        return self._builder.request_id or self._resumed_id
+
+    @property
+    def next_index(self) -> int:
+        """Which token comes next, that of the first is 0: where to `resume`."""
+        return self._first_index + self._builder.num_tokens
 
     @property
     def text(self) -> str:

@@ -5,6 +5,10 @@ LanehostError
 ├── Unauthenticated        the client sends a key that the server knows
 ├── DoesNotFit             the request can never fit; `have` and `limit` are the numbers
 ├── Overloaded             the client comes back after `retry_after_s`
+├── NotJournaled           the operator makes room, or the client comes back later
+├── UnknownStream          there is nothing to resume: never accepted, of another, or too long ago
+├── IndexOutOfRange        the client resumes at a token that it can have had
+├── TakenOver              nobody: the stream goes on with whoever resumed it last
 ├── Cancelled              nobody
 ├── DeadlinePassed         the client allows more time; `phase` says where the time went
 ├── RankGroupLost          the ranks are gone for good; the client comes back
@@ -57,6 +61,33 @@ class Overloaded(LanehostError):
         """Say which bound was met, and when to come back."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NotJournaled(LanehostError):
+    """The request cannot be appended to the journal; nothing of it was kept."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        """Say why, and when to come back."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class UnknownStream(LanehostError):
+    """No stream of this id is known to who asks; those of others are the same."""
+
+
+class IndexOutOfRange(LanehostError):
+    """The stream has `limit` tokens so far, and was to go on at `have`."""
+
+    def __init__(self, *, have: int, limit: int) -> None:
+        """Say both numbers."""
+        super().__init__(f"next_index is {have}, and the stream has {limit} tokens so far")
+        self.have = have
+        self.limit = limit
+
+
+class TakenOver(LanehostError):
+    """Another call has resumed the stream: it goes on there."""
 
 
 class Cancelled(LanehostError):

@@ -113,18 +113,17 @@ class FrameReader:
 
     def _end_in_zeros(self, head: bytes, at: int) -> None:
         """Take zeros for the end: room that was made, or lost in a power cut, and not written."""
-        is_tail = self._rest_is_zero()
+        is_tail = rest_is_zero(self._source)
         if is_tail and not any(head):
             self.num_torn_bytes = self._source.tell() - at
             return
         what = f"the length of record {self.number} at byte {at} has changed"
         raise FrameChanged(self.number, at, what, can_go_on=False, is_tail=is_tail)
 
-    def _rest_is_zero(self) -> bool:
-        while part := self._source.read(_PART_BYTES):
-            if any(part):
-                return False
-        return True
+
+def rest_is_zero(source: IO[bytes]) -> bool:
+    """Read a file to its end, and say whether there is nothing but zeros."""
+    return not any(any(part) for part in iter(lambda: source.read(_PART_BYTES), b""))
 
 
 class NotMsgpack(Exception):

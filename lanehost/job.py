@@ -99,6 +99,19 @@ class Request:
     key: str | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """Who wants a stream to go on: from the token with this index, that of the first is 0.
+
+    `key` and `timeout_s` are as in `Request`.
+    """
+
+    job_id: str
+    next_index: int
+    timeout_s: float | None = None
+    key: str | None = field(default=None, repr=False)
+
+
 class FinishReason(Enum):
     """Why a reply ended."""
 

@@ -28,11 +28,15 @@ from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, Model
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
 from lanehost.engine.backend import Epochs
+from lanehost.engine.desk import Desk
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.engine.observer import Observers
 from lanehost.errors import Draining, LanehostError, RankGroupLost, StartupFailed
 from lanehost.fault import record_fault
+from lanehost.journal.interface import NoJournal
+from lanehost.journal.journal import Journal, journaling
+from lanehost.journal.records import JournalModel
 from lanehost.logs import set_up_logs
 from lanehost.metrics.metrics import Metrics
 from lanehost.rank_group.facts import GroupFacts
@@ -134,14 +138,15 @@ class Master:
             with self._console:
                 text, epochs = await self._load(stack, metrics)
             card = make_card(self._settings, text, epochs.first.facts)
-            line, inbox = Line(self._settings.line, self._settings.weights), Inbox()
+            line = Line(self._settings.line, self._settings.weights)
+            journal = self._open_journal(stack, text, epochs.first.facts)
+            desk = Desk(line=line, inbox=Inbox(), journal=journal or NoJournal())
             epochs, recorder = await self._record(stack, epochs)
             health = HealthObserver(metrics.gate, doors)
             observers = Observers(metrics.observer, health, *filter(None, [recorder]))
             engine = Engine(
                 epochs,
-                line=line,
-                inbox=inbox,
+                desk=desk,
                 clock=time.monotonic,
                 settings=self._settings.engine,
                 observer=observers,
@@ -151,21 +156,22 @@ class Master:
                 line=line,
                 settings=self._settings.engine,
                 observers=observers,
+                journal=journal,
             )
             door = AdmissionDoor(
                 card=card,
                 text=text,
-                line=line,
-                inbox=inbox,
+                desk=desk,
                 turnstile=Turnstile(self._settings.keys, self._settings.line),
                 clock=time.monotonic,
             )
+            door.readmit(journal)
             metrics.gate.open(door)
             doors.set_serving()
             self._is_started = True
             self._console.ready(card, doors.addresses)
             try:
-                await self._run_engine(engine, inbox, door=door, doors=doors)
+                await self._run_engine(engine, desk.inbox, door=door, doors=doors)
             except Exception as error:
                 # Told to those who come in the grace; those who were here know it already.
                 _close(door, doors, error)
@@ -229,6 +235,26 @@ class Master:
             )
         )
         return recorded(epochs, recorder), recorder
+
+    def _open_journal(
+        self, stack: AsyncExitStack, text: ModelText, facts: GroupFacts
+    ) -> Journal | None:
+        """Read what an earlier master left, and go on writing, if it was asked for."""
+        if self._settings.journal is None:
+            return None
+        model = JournalModel(
+            weights_digest=facts.weights_digest,
+            config_digest=facts.config_digest,
+            text_digest=text.tokenizer.digest,
+            weights=facts.weights,
+            dtype=facts.dtype,
+            device=facts.device,
+            vocab_size=facts.vocab_size,
+            eos_token_ids=tuple(sorted(text.eos_token_ids)),
+        )
+        return stack.enter_context(
+            journaling(self._settings.journal, version("lanehost"), model, wall_clock=time.time)
+        )
 
     def _rank_command(self) -> tuple[str, ...]:
         return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND

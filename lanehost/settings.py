@@ -186,6 +186,26 @@ class RecordSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """Where the journal of open streams is, and the most that it takes of the disk.
+
+    A file is written anew into another one, so each has half of it.
+    """
+
+    folder: Path
+    max_mib: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--journal-mib", self.max_mib, 2, 1 << 20)
+
+    @property
+    def max_file_bytes(self) -> int:
+        """The most bytes of one file."""
+        return self.max_mib << 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How replies are made; none of this changes a token of one.
 
@@ -227,6 +247,7 @@ class ServeSettings:
     drain_timeout_s: float = 30.0
     log_json: bool = False
     record: RecordSettings | None = None
+    journal: JournalSettings | None = None
 
     @property
     def weights(self) -> Mapping[str, int]:

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from lanehost.admission.line import Line
 from lanehost.door.accept import (
     accept_length,
     accept_sampling,
@@ -20,14 +19,24 @@ from lanehost.door.accept import (
 )
 from lanehost.door.model_card import ModelCard
 from lanehost.door.prepare import PreparedPrompt, Preparer
+from lanehost.door.readmit import readmit
 from lanehost.door.turnstile import Turnstile
-from lanehost.engine.inbox import Arrived, Cancel, CancelCause, Inbox
+from lanehost.engine.desk import Desk
+from lanehost.engine.inbox import Arrived, Attach, Cancel, CancelCause
 from lanehost.engine.reply import Reply
 from lanehost.engine.stops import StopRules, check_stop
 from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import DeadlinePassed, InvalidRequest, LanehostError, Overloaded
-from lanehost.job import Accepted, ChatPrompt, Job, Request, StopParams, TextPrompt
+from lanehost.errors import (
+    DeadlinePassed,
+    InvalidRequest,
+    LanehostError,
+    NotJournaled,
+    Overloaded,
+)
+from lanehost.fault import record_fault
+from lanehost.job import Accepted, ChatPrompt, Job, Request, Resumption, StopParams, TextPrompt
+from lanehost.journal.journal import Journal
 from lanehost.lanes.sequence import Sequence
 from lanehost.text.model_text import ModelText
 
@@ -44,8 +53,7 @@ class AdmissionDoor:
         *,
         card: ModelCard,
         text: ModelText,
-        line: Line,
-        inbox: Inbox,
+        desk: Desk,
         turnstile: Turnstile,
         clock: Callable[[], float],
     ) -> None:
@@ -54,15 +62,13 @@ class AdmissionDoor:
         Args:
             card: The model's limits and defaults.
             text: Its tokenizer and template.
-            line: Where accepted jobs wait.
-            inbox: How the engine is told.
+            desk: What it shares with the engine.
             turnstile: Who may come in, and how many streams may be open.
             clock: Seconds that only rise, the engine's clock.
         """
         self._card = card
         self._text = text
-        self._line = line
-        self._inbox = inbox
+        self._line, self._inbox, self._journal = desk.line, desk.inbox, desk.journal
         self._turnstile = turnstile
         self._clock = clock
         self._preparer = Preparer(text, card=card)
@@ -110,7 +116,7 @@ class AdmissionDoor:
         try:
             prompt, max_tokens = await self._prepare(request, scope)
             self._check_open()
-            reply = self._new_reply(request.stop, max_tokens=max_tokens)
+            reply = self._new_reply(request.stop, max_tokens)
         except BaseException:
             self._line.withdraw(scope)
             self._turnstile.leave(scope)
@@ -127,7 +133,57 @@ class AdmissionDoor:
             priority=request.priority,
             marks=prompt.marks,
         )
-        return self._enter_line(job, reply)
+        return self._enter_line(job, request.stop, reply)
+
+    async def resume_stream(self, resumption: Resumption) -> JobStream:
+        """Go on with a stream; that there is none, or no such token, comes as its last event.
+
+        Raises:
+            Unauthenticated: nobody has this key.
+            Overloaded: as many streams are open as may.
+        """
+        scope = self._turnstile.scope_of(resumption.key)
+        self._turnstile.enter(scope)
+        stream = self._new_stream(resumption.job_id, scope)
+        timeout_s = resumption.timeout_s
+        self._watch_deadline(stream, None if timeout_s is None else self._clock() + timeout_s)
+        self._inbox.put(
+            Attach(
+                job_id=resumption.job_id,
+                scope=scope,
+                next_index=resumption.next_index,
+                stream=stream,
+                new_reply=self._new_reply,
+            )
+        )
+        return stream
+
+    def readmit(self, journal: Journal | None) -> None:
+        """Put the open replies of an earlier master at the head of the line, in their order."""
+        if journal is None:
+            return
+        tickets: list[Ticket] = []
+        for known in journal.streams.open:
+            job_id = known.accepted.job_id
+            try:
+                self._turnstile.check_known(known.accepted.scope)
+                going_on = readmit(
+                    known, card=self._card, new_reply=self._new_reply, now_s=self._clock()
+                )
+            except LanehostError as refusal:
+                journal.give_up(job_id, str(refusal))
+                continue
+            except Exception as bug:  # noqa: BLE001 - a fault in one reply's text ends that one alone
+                journal.give_up(job_id, str(record_fault(bug)))
+                continue
+            if isinstance(going_on, Ticket):
+                tickets.append(going_on)
+            else:
+                journal.end(job_id, going_on)
+        journal.flush()
+        self._line.put_first(ticket.sequence for ticket in tickets)
+        for ticket in tickets:
+            self._inbox.put(Arrived(ticket))
 
     async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Return the ids that `submit` would run.
@@ -195,29 +251,42 @@ class AdmissionDoor:
             self._turnstile.leave(scope)
             raise
 
-    def _new_reply(self, stop: StopParams, *, max_tokens: int) -> Reply:
+    def _new_reply(self, stop: StopParams, max_tokens: int) -> Reply:
         stops = StopRules(self._text.eos_token_ids, stop, max_tokens=max_tokens)
         return Reply(self._text.tokenizer.new_detokenizer(), stops)
 
-    def _enter_line(self, job: Job, reply: Reply) -> JobStream:
+    def _enter_line(self, job: Job, stop: StopParams, reply: Reply) -> JobStream:
         sequence = Sequence(job)
-        stream = JobStream(job.job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
-        stream.when_closed(partial(self._turnstile.leave, job.scope))
         try:
             self._line.join(sequence)
         except Overloaded:
             self._turnstile.leave(job.scope)
             raise
-        if job.deadline_s is not None:
-            timer = asyncio.get_running_loop().call_later(
-                job.deadline_s - self._clock(), self._cancel, CancelCause.DEADLINE, job.job_id
-            )
-            stream.when_closed(timer.cancel)
+        try:
+            self._journal.accept(job, stop)
+        except NotJournaled:
+            self._line.leave(job.job_id)
+            self._turnstile.leave(job.scope)
+            raise
+        stream = self._new_stream(job.job_id, job.scope)
+        self._watch_deadline(stream, job.deadline_s)
         stream.put(
             Accepted(job_id=job.job_id, seed=job.draw.seed, prompt_tokens=len(job.prompt_ids))
         )
         self._inbox.put(Arrived(Ticket(sequence=sequence, reply=reply, stream=stream)))
         return stream
+
+    def _new_stream(self, job_id: str, scope: str) -> JobStream:
+        stream = JobStream(job_id, on_cancel=partial(self._cancel, CancelCause.CLIENT))
+        stream.when_closed(partial(self._turnstile.leave, scope))
+        return stream
+
+    def _watch_deadline(self, stream: JobStream, deadline_s: float | None) -> None:
+        if deadline_s is not None:
+            timer = asyncio.get_running_loop().call_later(
+                deadline_s - self._clock(), self._cancel, CancelCause.DEADLINE, stream.job_id
+            )
+            stream.when_closed(timer.cancel)
 
     def _cancel(self, cause: CancelCause, job_id: str) -> None:
         self._inbox.put(Cancel(job_id, cause))

@@ -8,7 +8,7 @@ every request is refused as `Starting`.
 from lanehost.door.interface import Door, EventStream
 from lanehost.door.model_card import ModelCard
 from lanehost.errors import Starting
-from lanehost.job import ChatPrompt, Request, TextPrompt
+from lanehost.job import ChatPrompt, Request, Resumption, TextPrompt
 
 
 class Gate:
@@ -30,6 +30,10 @@ class Gate:
     async def submit(self, request: Request) -> EventStream:
         """Hand on, or raise `Starting`."""
         return await self._opened().submit(request)
+
+    async def resume_stream(self, resumption: Resumption) -> EventStream:
+        """Hand on, or raise `Starting`."""
+        return await self._opened().resume_stream(resumption)
 
     async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Hand on, or raise `Starting`."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lanehost.door.model_card import ModelCard
-from lanehost.job import ChatPrompt, Event, Request, TextPrompt
+from lanehost.job import ChatPrompt, Event, Request, Resumption, TextPrompt
 
 
 class EventStream(Protocol):
@@ -58,6 +58,14 @@ class Door(Protocol):
 
     async def submit(self, request: Request) -> EventStream:
         """Put a request into the line.
+
+        Raises:
+            LanehostError: the refusal; its class says who must act.
+        """
+        ...
+
+    async def resume_stream(self, resumption: Resumption) -> EventStream:
+        """Go on with a stream; that it is not known comes as its last event.
 
         Raises:
             LanehostError: the refusal; its class says who must act.

@@ -6,7 +6,7 @@ key that is sent all the same is not looked at.
 """
 
 from lanehost.admission.shares import Shares
-from lanehost.errors import Overloaded
+from lanehost.errors import Overloaded, Unauthenticated
 from lanehost.keys import KeyRing
 from lanehost.settings import LineSettings
 
@@ -40,6 +40,15 @@ class Turnstile:
             Unauthenticated: nobody has this key.
         """
         return "" if self._keys is None else self._keys.scope_of(key)
+
+    def check_known(self, scope: str) -> None:
+        """See that somebody may come in for this scope.
+
+        Raises:
+            Unauthenticated: nobody may.
+        """
+        if scope not in ({""} if self._keys is None else self._keys.weights):
+            raise Unauthenticated(f"no key of this server opens the scope {scope!r}")
 
     def enter(self, scope: str) -> None:
         """Count a stream of this scope.

@@ -7,7 +7,8 @@ written while step N is in flight, so the ranks never wait for the master.
 When the ranks are lost, their epoch ends and no reply does: all jobs go back to the head of
 the line, as they sat, and are taken again with the next epoch (ADR 20).
 
-Laws: every job that arrives ends in exactly one terminal event; what a step in flight
+Laws: every job that arrives ends in exactly one terminal event; the journal has a token before
+its client (ADR 21); what a step in flight
 still writes is freed when that step has retired, never before; first tokens are handed
 over before the step that guesses at the next is planned; nothing of an epoch outlives it
 but what clients have been sent.
@@ -17,23 +18,23 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
+from lanehost.engine.attach import attach
 from lanehost.engine.backend import Backend, Epochs
 from lanehost.engine.carry import difference, take_off
+from lanehost.engine.desk import Desk
 from lanehost.engine.flight import Flight, out_of_step
 from lanehost.engine.holdings import Holdings
 from lanehost.engine.inbox import (
     Arrived,
+    Attach,
     Cancel,
-    CancelCause,
     Command,
     Drain,
     GroupFormed,
     GroupLost,
-    Inbox,
     PumpFailed,
     RanksGivenUp,
     StepDone,
@@ -43,14 +44,13 @@ from lanehost.engine.inbox import (
 from lanehost.engine.notices import Notices
 from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.pump import pump_epochs
-from lanehost.engine.settle import settle_step
+from lanehost.engine.settle import is_unusable, settle_step
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
     Draining,
     LanehostError,
     PoisonedRequest,
     RankGroupLost,
-    ReplyCorrupt,
     StepFailed,
 )
 from lanehost.fault import record_fault
@@ -58,7 +58,7 @@ from lanehost.job import Failed, Finished, FinishReason
 from lanehost.lanes.apart import take_apart
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.pass_limit import PassLimit
-from lanehost.lanes.scheduler import StepFrame, plan_step
+from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings
@@ -72,8 +72,7 @@ class Engine:
         self,
         epochs: Epochs,
         *,
-        line: Line,
-        inbox: Inbox,
+        desk: Desk,
         clock: Callable[[], float],
         settings: EngineSettings,
         observer: EngineObserver | None = None,
@@ -82,8 +81,7 @@ class Engine:
 
         Args:
             epochs: Where plans run.
-            line: The waiting line; the door adds to it, the engine takes.
-            inbox: What others tell the engine.
+            desk: What it shares with the door.
             clock: Seconds that only rise.
             settings: The prompt cache, the drafts, how prompts fill steps.
             observer: Is told what becomes of each job and step.
@@ -92,8 +90,7 @@ class Engine:
         # None from the loss of an epoch's group until the next one's is there.
         self._backend: Backend | None = epochs.first
         self._facts = epochs.first.facts
-        self._line = line
-        self._inbox = inbox
+        self._line, self._inbox, self._journal = desk.line, desk.inbox, desk.journal
         self._clock = clock
         self._settings = settings
         self._notices = Notices(observer or NoObserver())
@@ -159,6 +156,7 @@ class Engine:
                 for command in await self._inbox.take_all():
                     self._handle(command)
                 self._turn()
+                self._journal.flush()
                 self._notices.note_idle(self.blocks, self.cache, is_idle=self._is_idle)
         finally:
             pump.cancel()
@@ -178,11 +176,8 @@ class Engine:
 
     def _handle(self, command: Command) -> None:
         match command:
-            case Arrived(ticket=ticket):
-                self._tickets[ticket.job.job_id] = ticket
-                self._notices.arrived(ticket)
-            case Cancel(job_id=job_id, cause=cause):
-                self._cancel(job_id, cause)
+            case Arrived() | Cancel() | Attach():
+                self._hear(command)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
             case GroupLost() | GroupFormed() | RanksGivenUp():
@@ -206,12 +201,9 @@ class Engine:
         while self._flight.takes_more:
             while (newest := self._holdings.grow()) is not None:
                 self._park(newest)
-            frame = StepFrame(
-                step_id=self._flight.next_step_id,
-                follows=self._flight.follows,
-                epoch=self._facts.epoch,
-                max_step_tokens=self._facts.max_step_tokens,
-                max_fill_tokens=self._settings.max_fill_tokens,
+            frame = self._flight.frame(
+                self._facts,
+                self._settings,
                 max_prompts=self._pass_limit.num_prompts,
                 weights=self._line.weights,
             )
@@ -272,11 +264,17 @@ class Engine:
         self._flight.depart(plan)
         self._notices.step_planned(plan)
 
-    def _cancel(self, job_id: str, cause: CancelCause) -> None:
-        ticket = self._tickets.get(job_id)
-        if ticket is None:
-            return
-        self._end(ticket, Failed(error=error_of(cause, ticket)))
+    def _hear(self, command: Arrived | Cancel | Attach) -> None:
+        """Do what a door asks for."""
+        match command:
+            case Arrived(ticket=ticket):
+                self._tickets[ticket.job.job_id] = ticket
+                self._notices.arrived(ticket)
+            case Cancel(job_id=job_id, cause=cause):
+                if (found := self._tickets.get(job_id)) is not None:
+                    self._end(found, Failed(error=error_of(cause, found)))
+            case Attach(job_id=job_id):
+                attach(command, self._journal, self._tickets.get(job_id))
 
     def _retire_step(self, outcome: StepResult | StepRefused) -> None:
         if self._backend is None:  # late: its epoch has ended, and what it drew is drawn again
@@ -300,7 +298,10 @@ class Engine:
         self.lanes.retire(plan, result.accepted)
         self._pass_limit.note_run(len(plan.chunks))
         now_s = self._clock()
-        for ending in settle_step(self.lanes, self._tickets, result, now_s=now_s):
+        settled = settle_step(self.lanes, self._tickets, result, now_s=now_s)
+        self._journal.append(settled.drawn())
+        settled.hand_out()
+        for ending in settled.endings:
             self._end(self._tickets[ending.job_id], ending.event)
         for chunk in plan.chunks:
             lane = self.lanes[chunk.lane_id]
@@ -338,10 +339,11 @@ class Engine:
         lane = self.lanes.find(job_id)
         del self._tickets[job_id]
         if lane is not None and lane.is_running:
-            if not _is_unusable(event):
+            if not is_unusable(event):
                 self._holdings.keep(lane)
             self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
         self._notices.ended(ticket, event, None if lane is None else lane.lane_id)
+        self._journal.end(job_id, event)
         ticket.stream.put(event)
 
     def _change_epoch(self, command: GroupLost | GroupFormed | RanksGivenUp) -> None:
@@ -393,8 +395,3 @@ class Engine:
                 ticket.stream.put(failed)
         self._tickets.clear()
         self._inbox.close(error)
-
-
-def _is_unusable(event: Finished | Failed) -> bool:
-    """Say whether the job's KV must not be used again."""
-    return isinstance(event, Failed) and isinstance(event.error, ReplyCorrupt | StepFailed)

@@ -6,10 +6,13 @@ either, have come back.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lanehost.errors import RankGroupLost
-from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT
+from lanehost.lanes.scheduler import StepFrame
+from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
+from lanehost.settings import EngineSettings
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 
@@ -46,6 +49,25 @@ class Flight:
     def takes_more(self) -> bool:
         """Whether another plan may leave now."""
         return self._num_turned_back == 0 and len(self._plans) < MAX_STEPS_IN_FLIGHT
+
+    def frame(
+        self,
+        facts: GroupFacts,
+        settings: EngineSettings,
+        *,
+        max_prompts: int,
+        weights: Mapping[str, int],
+    ) -> StepFrame:
+        """Return what the next plan must say and keep to; see `StepFrame`."""
+        return StepFrame(
+            step_id=self.next_step_id,
+            follows=self.follows,
+            epoch=facts.epoch,
+            max_step_tokens=facts.max_step_tokens,
+            max_fill_tokens=settings.max_fill_tokens,
+            max_prompts=max_prompts,
+            weights=weights,
+        )
 
     @property
     def next_step_id(self) -> int:

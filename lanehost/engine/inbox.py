@@ -1,20 +1,23 @@
 """What others tell the engine: one queue of commands, one reader.
 
 Everything that happens to the engine comes through here, results of steps included,
-so the loop has one single wait. Bounded by its senders: at most one arrival, one cancel
-and one deadline per open stream, at most two steps in flight. Once the engine has ended
+so the loop has one single wait. Bounded by its senders: at most one arrival or resumption, one
+cancel and one deadline per open stream, at most two steps in flight. Once the engine has ended
 nobody reads any more: a job that still arrives is told at once, and all else is moot.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
 from lanehost.engine.backend import Backend
+from lanehost.engine.reply import Reply
+from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import Cancelled, DeadlinePassed, LanehostError, RankGroupLost
-from lanehost.job import Failed
+from lanehost.job import Failed, StopParams
 from ranks.plan import StepRefused, StepResult
 
 
@@ -38,6 +41,20 @@ class Cancel:
 
     job_id: str
     cause: CancelCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """Somebody of a scope resumes a job's stream, from the token with this index.
+
+    `stream` is told everything, or why nothing; `new_reply` makes text of the tokens anew.
+    """
+
+    job_id: str
+    scope: str
+    next_index: int
+    stream: JobStream
+    new_reply: Callable[[StopParams, int], Reply]
 
 
 def error_of(cause: CancelCause, ticket: Ticket) -> LanehostError:
@@ -99,7 +116,16 @@ class Stop:
 
 
 Command = (
-    Arrived | Cancel | StepDone | GroupLost | GroupFormed | RanksGivenUp | PumpFailed | Drain | Stop
+    Arrived
+    | Cancel
+    | Attach
+    | StepDone
+    | GroupLost
+    | GroupFormed
+    | RanksGivenUp
+    | PumpFailed
+    | Drain
+    | Stop
 )
 
 
@@ -119,6 +145,8 @@ class Inbox:
             self._arrived.set()
         elif isinstance(command, Arrived):
             command.ticket.stream.put(Failed(error=self._closed_with))
+        elif isinstance(command, Attach):
+            command.stream.put(Failed(error=self._closed_with))
 
     def close(self, error: LanehostError) -> None:
         """Take no more commands; the jobs that were not taken yet fail with `error`."""

@@ -5,6 +5,7 @@ something is wrong with one; never a prompt or a reply.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
@@ -14,7 +15,7 @@ from lanehost.engine.carry import TakenOff
 from lanehost.engine.observer import EngineObserver
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import RankGroupLost
-from lanehost.job import Failed, Finished
+from lanehost.job import Failed, Finished, Job
 from lanehost.lanes.lane import Lane
 from ranks.plan import StepPlan, StepRefused, StepResult
 
@@ -31,7 +32,7 @@ class Notices:
 
     def arrived(self, ticket: Ticket) -> None:
         """Tell of a job that joined the line."""
-        self._observer.job_arrived(ticket.job)
+        self._observer.job_arrived(_as_given(ticket))
 
     def seated(self, ticket: Ticket, lane: Lane, *, is_first: bool) -> None:
         """Tell of a job that took a lane, for the first time or again."""
@@ -59,7 +60,7 @@ class Notices:
 
     def ended(self, ticket: Ticket, event: Finished | Failed, lane_id: int | None) -> None:
         """Tell of a job's terminal event."""
-        self._observer.job_ended(ticket.job.job_id, event, ticket.sequence.generated_ids)
+        self._observer.job_ended(ticket.job.job_id, event, _drawn_here(ticket))
         log.info(
             "job_ended",
             job_id=ticket.job.job_id,
@@ -75,7 +76,7 @@ class Notices:
 
     def abandoned(self, ticket: Ticket, event: Failed) -> None:
         """Tell the observer alone of a job that ended with the engine."""
-        self._observer.job_ended(ticket.job.job_id, event, ticket.sequence.generated_ids)
+        self._observer.job_ended(ticket.job.job_id, event, _drawn_here(ticket))
 
     def step_planned(self, plan: StepPlan) -> None:
         """Tell of a plan that went to the ranks."""
@@ -134,3 +135,18 @@ class Notices:
                 num_blocks=blocks.num_blocks,
             )
         self._is_idle = is_idle
+
+
+def _as_given(ticket: Ticket) -> Job:
+    """Return the job as this master got it: what an earlier one drew is given, like the prompt."""
+    job, num_given = ticket.job, ticket.num_given
+    if not num_given:
+        return job
+    given_ids = tuple(ticket.sequence.generated_ids[:num_given])
+    return replace(
+        job, prompt_ids=job.prompt_ids + given_ids, max_tokens=job.max_tokens - num_given
+    )
+
+
+def _drawn_here(ticket: Ticket) -> list[int]:
+    return ticket.sequence.generated_ids[ticket.num_given :]

@@ -89,3 +89,16 @@ class JobStream:
                     return
             self._arrived.clear()
             await self._arrived.wait()
+
+
+class UnreadStream(JobStream):
+    """The stream of a job that goes on for whoever will resume it: nobody reads what is put."""
+
+    def __init__(self, job_id: str) -> None:
+        """Begin, with nobody who could give up."""
+        super().__init__(job_id, on_cancel=lambda _: None)
+
+    def put(self, event: Event) -> None:
+        """Keep nothing but whether it was the end."""
+        super().put(event)
+        self._events.clear()

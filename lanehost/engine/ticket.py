@@ -13,7 +13,7 @@ class Ticket:
     """An open job: its reply so far, its reader, and when things happened to it.
 
     Owned by the engine loop. Times are on the master's monotonic clock; None until
-    they happened.
+    they happened. `num_given` tokens of the reply are of an earlier master.
     """
 
     sequence: Sequence
@@ -22,6 +22,7 @@ class Ticket:
     seated_s: float | None = None
     prefilled_s: float | None = None
     num_cached_tokens: int = 0
+    num_given: int = 0
 
     @property
     def job(self) -> Job:

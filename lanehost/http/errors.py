@@ -10,6 +10,10 @@
     BodyTimeout      408     invalid_request_error  body_timeout
     BodiesTooMany    503     server_error           overloaded           Retry-After
     Overloaded       429     rate_limit_error       overloaded           Retry-After
+    NotJournaled     503     server_error           not_journaled        Retry-After
+    UnknownStream    404     invalid_request_error  unknown_stream
+    IndexOutOfRange  400     invalid_request_error  index_out_of_range
+    TakenOver        409     invalid_request_error  taken_over
     Cancelled        499     server_error           cancelled
     DeadlinePassed   504     server_error           deadline_passed
     RankGroupLost    503     server_error           rank_group_lost      Retry-After
@@ -43,17 +47,21 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    IndexOutOfRange,
     InternalFault,
     InvalidRequest,
     LanehostError,
     NotBuilt,
+    NotJournaled,
     Overloaded,
     PoisonedRequest,
     RankGroupLost,
     ReplyCorrupt,
     Starting,
     StepFailed,
+    TakenOver,
     Unauthenticated,
+    UnknownStream,
 )
 from lanehost.fault import record_fault
 
@@ -103,6 +111,10 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     BodyTimeout: (408, "invalid_request_error", "body_timeout"),
     BodiesTooMany: (503, "server_error", "overloaded"),
     Overloaded: (429, "rate_limit_error", "overloaded"),
+    NotJournaled: (503, "server_error", "not_journaled"),
+    UnknownStream: (404, "invalid_request_error", "unknown_stream"),
+    IndexOutOfRange: (400, "invalid_request_error", "index_out_of_range"),
+    TakenOver: (409, "invalid_request_error", "taken_over"),
     Cancelled: (499, "server_error", "cancelled"),
     DeadlinePassed: (504, "server_error", "deadline_passed"),
     RankGroupLost: (503, "server_error", "rank_group_lost"),

@@ -13,7 +13,7 @@ from lanehost.door.gate import Gate
 from lanehost.door.interface import EventStream
 from lanehost.door.model_card import ModelCard
 from lanehost.errors import Cancelled, InternalFault, LanehostError
-from lanehost.job import ChatPrompt, Request, TextPrompt
+from lanehost.job import ChatPrompt, Request, Resumption, TextPrompt
 
 
 class CountingGate(Gate):
@@ -28,6 +28,11 @@ class CountingGate(Gate):
         """Hand on, and count a refusal."""
         with self._counting():
             return await super().submit(request)
+
+    async def resume_stream(self, resumption: Resumption) -> EventStream:
+        """Hand on, and count a refusal."""
+        with self._counting():
+            return await super().resume_stream(resumption)
 
     async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Hand on, and count a refusal."""

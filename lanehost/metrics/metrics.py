@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from lanehost.admission.line import Line
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
+from lanehost.journal.journal import Journal
 from lanehost.metrics.counted import COUNTED
 from lanehost.metrics.epochs import MetricsEpochs
 from lanehost.metrics.family import Family, Kind, gauge
@@ -72,6 +73,7 @@ class Metrics:
         line: Line,
         settings: EngineSettings,
         observers: Observers,
+        journal: Journal | None = None,
     ) -> None:
         """Read these from now on, whenever a page is asked for.
 
@@ -80,6 +82,7 @@ class Metrics:
             line: Who waits.
             settings: What the operator chose.
             observers: Who looks on beside these metrics.
+            journal: Of open streams, if there is one.
         """
         self._sight = Sight(
             engine=engine,
@@ -87,6 +90,7 @@ class Metrics:
             settings=settings,
             observers=observers,
             told=self.observer,
+            journal=journal,
         )
 
     def page(self, accept: str) -> Page:

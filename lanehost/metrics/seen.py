@@ -4,11 +4,13 @@ Nothing is kept between two looks: what is told is what is there.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lanehost.admission.line import Line
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
+from lanehost.journal.journal import Journal
 from lanehost.lanes.lane import LaneState
 from lanehost.metrics.family import Family, Kind, Samples, by_one, counter, gauge
 from lanehost.metrics.observer import MetricsObserver
@@ -26,6 +28,7 @@ class Sight:
         settings: What the operator chose.
         observers: Who looks on.
         told: Knows since when jobs wait and steps are out.
+        journal: Of open streams, if there is one.
     """
 
     engine: Engine
@@ -33,6 +36,7 @@ class Sight:
     settings: EngineSettings
     observers: Observers
     told: MetricsObserver
+    journal: Journal | None = None
 
     @property
     def facts(self) -> GroupFacts:
@@ -59,6 +63,51 @@ def _lanes(sight: Sight) -> dict[str, int]:
     counts[LaneState.FREE] = sight.engine.lanes.num_free
     return {state.value: counts[state] for state in LaneState}
 
+
+def _of_journal(
+    read: Callable[[Journal], float],
+) -> Callable[[Sight], float]:
+    """Read a number off the journal; 0 where there is none."""
+    return lambda sight: 0 if sight.journal is None else read(sight.journal)
+
+
+JOURNAL: tuple[Family[Sight], ...] = (
+    gauge(
+        "lanehost_journal_bytes",
+        "Bytes of the journal, with the room that open replies may still take; 0 without one.",
+        _of_journal(lambda journal: journal.num_bytes),
+    ),
+    gauge(
+        "lanehost_journal_open_streams",
+        "Replies in the journal that have not ended.",
+        _of_journal(lambda journal: journal.streams.num_open),
+    ),
+    gauge(
+        "lanehost_journal_kept_streams",
+        "Replies in the journal that have ended and can still be resumed.",
+        _of_journal(lambda journal: journal.streams.num_kept),
+    ),
+    gauge(
+        "lanehost_journal_failing",
+        "1 while the journal cannot be written: new requests are refused, replies go on.",
+        _of_journal(lambda journal: journal.is_failing),
+    ),
+    gauge(
+        "lanehost_journal_recovered_streams",
+        "Open replies of an earlier master that this one found in the journal.",
+        _of_journal(lambda journal: journal.num_recovered),
+    ),
+    gauge(
+        "lanehost_journal_given_up_streams",
+        "Of those, the ones that could not go on; the log says why.",
+        _of_journal(lambda journal: journal.num_given_up),
+    ),
+    gauge(
+        "lanehost_journal_damaged_records",
+        "Records that had changed on the disk when the journal was read.",
+        _of_journal(lambda journal: journal.num_damaged_records),
+    ),
+)
 
 SEEN: tuple[Family[Sight], ...] = (
     Family(
@@ -182,4 +231,5 @@ SEEN: tuple[Family[Sight], ...] = (
         "Of the recorder and what counts, those that failed: what they say is of the past.",
         lambda sight: sight.observers.num_failed,
     ),
+    *JOURNAL,
 )

@@ -11,7 +11,7 @@ runs on the event loop.
 
 import math
 from collections.abc import Iterable
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -28,6 +28,7 @@ from lanehost.job import (
     Priority,
     Prompt,
     Request,
+    Resumption,
     Role,
     SamplingParams,
     StopParams,
@@ -58,6 +59,8 @@ _REASONS = {
 
 # Naming unknown fields costs a hundred times what finding them does.
 _MAX_NAMED_BYTES = 64 * 1024
+
+MAX_REQUEST_ID_CHARACTERS = 128
 
 _Kind = TypeVar("_Kind", bound=Message)
 
@@ -131,16 +134,40 @@ def decode_detokenize(message: pb.DetokenizeRequest, *, card: ModelCard) -> tupl
     return tuple(message.token_ids)
 
 
+def decode_resumption(
+    message: pb.ResumeStreamRequest, *, timeout_s: float | None, key: str | None
+) -> Resumption:
+    """Read which stream is to go on, and where.
+
+    Raises:
+        InvalidRequest: it names none.
+    """
+    if not 0 < len(message.request_id) <= MAX_REQUEST_ID_CHARACTERS:
+        reason = f"has {len(message.request_id)} characters, 1 to {MAX_REQUEST_ID_CHARACTERS} are"
+        raise InvalidRequest("request_id", f"{reason} allowed")
+    return Resumption(
+        job_id=message.request_id, next_index=message.next_index, timeout_s=timeout_s, key=key
+    )
+
+
 def encode_event(event: Accepted | Tokens | Finished) -> pb.StreamGenerateResponse:
     """Write one event of a streamed reply."""
+    return pb.StreamGenerateResponse(**_event_field(event))
+
+
+def encode_resumed(event: Accepted | Tokens | Finished) -> pb.ResumeStreamResponse:
+    """Write one event of a streamed reply that goes on."""
+    return pb.ResumeStreamResponse(**_event_field(event))
+
+
+def _event_field(event: Accepted | Tokens | Finished) -> dict[str, Any]:  # one of the oneof
     match event:
         case Accepted():
-            return pb.StreamGenerateResponse(accepted=_encode_accepted(event))
+            return {"accepted": _encode_accepted(event)}
         case Tokens():
-            delta = pb.Delta(token_ids=event.token_ids, text=event.text)
-            return pb.StreamGenerateResponse(delta=delta)
+            return {"delta": pb.Delta(token_ids=event.token_ids, text=event.text)}
         case Finished():
-            return pb.StreamGenerateResponse(finished=_encode_finished(event))
+            return {"finished": _encode_finished(event)}
         case _:  # pragma: no cover - mypy proves that nothing comes here
             assert_never(event)
 

@@ -118,6 +118,20 @@ class InferenceServicer:
             async for event in reply_events(stream):
                 await self._write(context, codec.encode_event(event))
 
+    @_call(pb.ResumeStreamRequest)
+    async def ResumeStream(  # noqa: N802 - the name is the wire's
+        self,
+        request: pb.ResumeStreamRequest,
+        context: grpc.aio.ServicerContext[pb.ResumeStreamRequest, pb.ResumeStreamResponse],
+    ) -> None:
+        """Go on with a stream."""
+        resumption = codec.decode_resumption(
+            request, timeout_s=_timeout_s(context.time_remaining()), key=_key(context)
+        )
+        async with await self._door.resume_stream(resumption) as stream:
+            async for event in reply_events(stream):
+                await self._write(context, codec.encode_resumed(event))
+
     @_call(pb.TokenizeRequest)
     async def Tokenize(  # noqa: N802 - the name is the wire's
         self,
@@ -165,8 +179,8 @@ class InferenceServicer:
 
     async def _write(
         self,
-        context: grpc.aio.ServicerContext[pb.StreamGenerateRequest, pb.StreamGenerateResponse],
-        event: pb.StreamGenerateResponse,
+        context: grpc.aio.ServicerContext[_In, _Out],
+        event: _Out,
     ) -> None:
         try:
             async with asyncio.timeout(self._write_timeout_s):

@@ -5,6 +5,10 @@
     Unauthenticated  UNAUTHENTICATED
     DoesNotFit       OUT_OF_RANGE          have, limit
     Overloaded       RESOURCE_EXHAUSTED                            RetryInfo
+    NotJournaled     UNAVAILABLE                                   RetryInfo
+    UnknownStream    NOT_FOUND
+    IndexOutOfRange  OUT_OF_RANGE          have, limit
+    TakenOver        ABORTED
     Cancelled        CANCELLED
     DeadlinePassed   DEADLINE_EXCEEDED     phase
     RankGroupLost    UNAVAILABLE           epoch, rank             RetryInfo
@@ -33,16 +37,20 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    IndexOutOfRange,
     InternalFault,
     InvalidRequest,
     NotBuilt,
+    NotJournaled,
     Overloaded,
     PoisonedRequest,
     RankGroupLost,
     ReplyCorrupt,
     Starting,
     StepFailed,
+    TakenOver,
     Unauthenticated,
+    UnknownStream,
 )
 from lanehost.fault import record_fault
 
@@ -54,6 +62,10 @@ _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     Unauthenticated: (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     DoesNotFit: (grpc.StatusCode.OUT_OF_RANGE, "DOES_NOT_FIT"),
     Overloaded: (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    NotJournaled: (grpc.StatusCode.UNAVAILABLE, "NOT_JOURNALED"),
+    UnknownStream: (grpc.StatusCode.NOT_FOUND, "UNKNOWN_STREAM"),
+    IndexOutOfRange: (grpc.StatusCode.OUT_OF_RANGE, "INDEX_OUT_OF_RANGE"),
+    TakenOver: (grpc.StatusCode.ABORTED, "TAKEN_OVER"),
     Cancelled: (grpc.StatusCode.CANCELLED, "CANCELLED"),
     DeadlinePassed: (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_PASSED"),
     RankGroupLost: (grpc.StatusCode.UNAVAILABLE, "RANK_GROUP_LOST"),

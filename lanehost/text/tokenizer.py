@@ -7,6 +7,7 @@ in the text for text that has words; a run without any break costs n log n.
 """
 
 from collections.abc import Iterable
+from hashlib import blake2b
 
 import tokenizers
 
@@ -42,6 +43,16 @@ class Tokenizer:
         Exact but for bytes that the tokenizer drops or composes before it cuts the text.
         """
         return max(1, max(map(len, self._pieces.table), default=1))
+
+    @property
+    def digest(self) -> str:
+        """Tell what ids stand for, in short: another tokenizer makes other texts of them."""
+        whole = blake2b(digest_size=16)
+        for token_id, piece in enumerate(self._pieces.table):
+            skipped = token_id in self._pieces.special
+            whole.update(b"%d %d " % (len(piece), skipped) + piece)
+        whole.update(b"strips" if self._pieces.strips_first_space else b"")
+        return whole.hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Encode text; bos and eos are added where the model's tokenizer adds them.

@@ -196,6 +196,24 @@ class StreamGenerateResponse(_message.Message):
     finished: Finished
     def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
+class ResumeStreamRequest(_message.Message):
+    __slots__ = ("request_id", "next_index")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    next_index: int
+    def __init__(self, request_id: _Optional[str] = ..., next_index: _Optional[int] = ...) -> None: ...
+
+class ResumeStreamResponse(_message.Message):
+    __slots__ = ("accepted", "delta", "finished")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    accepted: Accepted
+    delta: Delta
+    finished: Finished
+    def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+
 class TokenizeRequest(_message.Message):
     __slots__ = ("text", "chat")
     TEXT_FIELD_NUMBER: _ClassVar[int]

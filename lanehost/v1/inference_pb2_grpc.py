@@ -45,6 +45,11 @@ class InferenceServiceStub(object):
                 request_serializer=lanehost_dot_v1_dot_inference__pb2.StreamGenerateRequest.SerializeToString,
                 response_deserializer=lanehost_dot_v1_dot_inference__pb2.StreamGenerateResponse.FromString,
                 _registered_method=True)
+        self.ResumeStream = channel.unary_stream(
+                '/lanehost.v1.InferenceService/ResumeStream',
+                request_serializer=lanehost_dot_v1_dot_inference__pb2.ResumeStreamRequest.SerializeToString,
+                response_deserializer=lanehost_dot_v1_dot_inference__pb2.ResumeStreamResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/lanehost.v1.InferenceService/Tokenize',
                 request_serializer=lanehost_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
@@ -75,6 +80,14 @@ class InferenceServiceServicer(object):
 
     def StreamGenerate(self, request, context):
         """Generates a reply and streams it: accepted first, then deltas, then finished, exactly once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeStream(self, request, context):
+        """Goes on with a stream, from any token that it has: what was said since, then what is said. A
+        server with a journal (--journal) knows streams of the master before it, too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,6 +126,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.StreamGenerate,
                     request_deserializer=lanehost_dot_v1_dot_inference__pb2.StreamGenerateRequest.FromString,
                     response_serializer=lanehost_dot_v1_dot_inference__pb2.StreamGenerateResponse.SerializeToString,
+            ),
+            'ResumeStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ResumeStream,
+                    request_deserializer=lanehost_dot_v1_dot_inference__pb2.ResumeStreamRequest.FromString,
+                    response_serializer=lanehost_dot_v1_dot_inference__pb2.ResumeStreamResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -185,6 +203,33 @@ class InferenceService(object):
             '/lanehost.v1.InferenceService/StreamGenerate',
             lanehost_dot_v1_dot_inference__pb2.StreamGenerateRequest.SerializeToString,
             lanehost_dot_v1_dot_inference__pb2.StreamGenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lanehost.v1.InferenceService/ResumeStream',
+            lanehost_dot_v1_dot_inference__pb2.ResumeStreamRequest.SerializeToString,
+            lanehost_dot_v1_dot_inference__pb2.ResumeStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

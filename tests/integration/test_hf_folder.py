@@ -1,15 +1,12 @@
 """A Hugging Face folder served end to end: tiny random weights, a tokenizer, a strict template."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch
-import transformers
 
 from lanehost import Client, ClientError
 from tests.support.served import serving
-from tests.support.text_models import train_byte_level
+from tests.support.served_models import write_served_folder
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(120)]
 STRICT_TEMPLATE = (
@@ -23,22 +20,7 @@ REQUEST = {"prompt": "the cat sat on the mat", "max_tokens": 40, "ignore_eos": T
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(3)
-    config = transformers.LlamaConfig(
-        vocab_size=400,
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=3,
-        max_position_embeddings=256,
-        eos_token_id=2,
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(path)
-    (path / "tokenizer.json").write_text(train_byte_level().to_str())
-    special = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": STRICT_TEMPLATE}
-    (path / "tokenizer_config.json").write_text(json.dumps(settings | special))
+    write_served_folder(path, template=STRICT_TEMPLATE)
     return path
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from lanehost.cli import main, start
 from lanehost.errors import StartupFailed
 from lanehost.keys_file import scope_table
-from lanehost.settings import RankGroupSettings, RecordSettings, ServeSettings
+from lanehost.settings import JournalSettings, RankGroupSettings, RecordSettings, ServeSettings
 
 
 class FakeMaster:
@@ -77,7 +77,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--max-waiting 5 --drain-grace 0.5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
-        "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4"
+        "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4 --journal kept --journal-mib 16"
     )
     keys = tmp_path / "keys.toml"
     keys.write_text(scope_table("team-a", "secret", 2))
@@ -85,6 +85,7 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     _start(master, "--model", str(tmp_path), "--keys", str(keys), *args.split())
     (settings,) = master.asked
     ranks, line = settings.ranks, settings.line
+    assert settings.journal == JournalSettings(folder=Path("kept"), max_mib=16)
     assert (ranks.model_path, ranks.tp, ranks.num_lanes, ranks.dtype) == (tmp_path, 2, 3, "int8")
     assert ranks.weights == "int4"
     assert (ranks.device, ranks.num_threads, ranks.kv_tokens) == ("cpu", 4, 512)
@@ -138,6 +139,8 @@ def test_http_can_be_off(tmp_path: Path) -> None:
         (["--weights", "int8", "--dtype", "float32"], "--dtype is 'float32', with --weights int8"),
         (["--nonsense"], "--nonsense"),
         (["--record-prompts"], "--record-prompts needs --record DIR"),
+        (["--journal-mib", "8"], "--journal-mib needs --journal DIR"),
+        (["--journal", "d", "--journal-mib", "1"], "--journal-mib is 1, allowed is 2 to"),
         (["--model", "/no/such/model"], "'/no/such/model' is no file and no folder"),
         (["--model", "HuggingFaceTB/SmolLM2-135M"], "nothing is downloaded: give the path"),
     ],

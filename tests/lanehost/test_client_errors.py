@@ -24,6 +24,14 @@ ROWS = [
     (raised.Cancelled("x"), seen.CallCancelled, {}),
     (raised.ReplyCorrupt("x"), seen.ReplyCorrupt, {}),
     (raised.StepFailed("x"), seen.StepFailed, {}),
+    (
+        raised.NotJournaled("x", retry_after_s=1.0),
+        seen.ServerUnavailable,
+        {"retry_after_s": 1.0, "has_begun": False},
+    ),
+    (raised.UnknownStream("x"), seen.StreamUnknown, {}),
+    (raised.IndexOutOfRange(have=9, limit=4), seen.IndexOutOfRange, {"have": 9, "limit": 4}),
+    (raised.TakenOver("x"), seen.StreamTakenOver, {}),
     (raised.InternalFault("r1"), seen.ServerFault, {"record_id": "r1"}),
 ]
 GRPC_ROWS = [

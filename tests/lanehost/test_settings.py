@@ -4,7 +4,13 @@ import pytest
 
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing, Scope
-from lanehost.settings import EngineSettings, LineSettings, RankGroupSettings, ServeSettings
+from lanehost.settings import (
+    EngineSettings,
+    JournalSettings,
+    LineSettings,
+    RankGroupSettings,
+    ServeSettings,
+)
 
 MODEL = Path("model")
 
@@ -21,7 +27,12 @@ def line(**values):
     return LineSettings(**values)
 
 
+def journal(**values):
+    return JournalSettings(folder=Path("kept"), **values)
+
+
 def test_the_defaults_are_allowed():
+    assert journal().max_file_bytes == 512 << 20
     assert serve().http_port == 8000
 
 
@@ -45,6 +56,8 @@ def test_the_defaults_are_allowed():
         (line, "max_waiting", 0, "--max-waiting"),
         (line, "max_waiting_tokens", 0, "--max-waiting-tokens"),
         (line, "max_streams", 0, "--max-streams"),
+        (journal, "max_mib", 1, "--journal-mib"),
+        (journal, "max_mib", (1 << 20) + 1, "--journal-mib"),
         (EngineSettings, "max_drafts", -1, "--max-drafts"),
         (EngineSettings, "max_drafts", 65, "--max-drafts"),
         (serve, "port", -1, "--port"),

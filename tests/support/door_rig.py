@@ -3,7 +3,9 @@
 from lanehost.admission.line import Line
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.turnstile import Turnstile
+from lanehost.engine.desk import Desk
 from lanehost.engine.inbox import Arrived, Inbox
+from lanehost.journal.interface import NoJournal
 from lanehost.settings import LineSettings
 from tests.support.cards import make_card
 from tests.support.fake_text import make_text
@@ -12,18 +14,20 @@ from tests.support.fake_text import make_text
 class DoorRig:
     """A door; without an engine its jobs stay in the line."""
 
-    def __init__(self, *, has_template=True, engine=None, keys=None, card=None, **bounds):
+    def __init__(
+        self, *, has_template=True, engine=None, keys=None, card=None, journal=None, **bounds
+    ):
         settings = LineSettings(**bounds)
         self.engine = engine
         self.inbox = Inbox() if engine is None else engine.inbox
         weights = {} if keys is None else keys.weights
         self.line = Line(settings, weights) if engine is None else engine.line
         self.now_s = 100.0
+        self.journal = journal or NoJournal()
         self.door = AdmissionDoor(
             card=card or make_card(),
             text=make_text(has_template=has_template),
-            line=self.line,
-            inbox=self.inbox,
+            desk=Desk(line=self.line, inbox=self.inbox, journal=self.journal),
             turnstile=Turnstile(keys, settings),
             clock=lambda: self.now_s,
         )

@@ -16,6 +16,7 @@ from lanehost.job import (
     FinishReason,
     Prefilled,
     Request,
+    Resumption,
     TextPrompt,
     Timing,
     Tokens,
@@ -126,6 +127,7 @@ class FakeDoor:
         self.refusal = refusal
         self.serving = True
         self.requests: list[Request] = []
+        self.resumptions: list[Resumption] = []
         self.streams: list[FakeStream] = []
         self.submitted = asyncio.Event()
 
@@ -135,6 +137,17 @@ class FakeDoor:
         if self.refusal is not None:
             raise self.refusal
         stream = FakeStream(f"job-{len(self.requests)}", request, self.events)
+        self.streams.append(stream)
+        self.submitted.set()
+        return stream
+
+    async def resume_stream(self, resumption: Resumption) -> FakeStream:
+        self._check(resumption.key)
+        self.resumptions.append(resumption)
+        if self.refusal is not None:
+            raise self.refusal
+        request = Request(prompt=TextPrompt(""), timeout_s=resumption.timeout_s)
+        stream = FakeStream(resumption.job_id, request, self.events)
         self.streams.append(stream)
         self.submitted.set()
         return stream

@@ -8,11 +8,13 @@ from typing import Any
 
 from lanehost.admission.line import Line
 from lanehost.engine.backend import Backend, Epochs
+from lanehost.engine.desk import Desk
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox
 from lanehost.engine.observer import EngineObserver
 from lanehost.engine.stream import JobStream
 from lanehost.job import Job, StopParams
+from lanehost.journal.interface import NoJournal, StreamJournal
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings, LineSettings
 from tests.support.fake_ranks import FakeEpochs, FakeRanks, fake_facts
@@ -43,16 +45,16 @@ class EngineRig:
         num_epochs: int = 1,
         **engine: Any,
     ) -> None:
-        """Build it; `engine` are fields of `EngineSettings`, drafts are off unless asked for."""
+        """Build it; `engine` are `journal` and `EngineSettings`, drafts off unless asked for."""
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
         self.epochs = FakeEpochs(self.ranks, num_epochs=num_epochs, wrap=wrap)
         self.line = Line(LineSettings(), weights)
         self.inbox = Inbox()
+        self.journal: StreamJournal = engine.pop("journal", NoJournal())
         self.clock = Clock()
         self.engine = Engine(
             self.as_epochs(wrap),
-            line=self.line,
-            inbox=self.inbox,
+            desk=Desk(line=self.line, inbox=self.inbox, journal=self.journal),
             clock=self.clock,
             settings=EngineSettings(**({"max_drafts": 0} | engine)),
             observer=observer,

@@ -4,6 +4,7 @@ from lanehost.admission.line import Line
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.gate import Gate
 from lanehost.door.turnstile import Turnstile
+from lanehost.engine.desk import Desk
 from lanehost.engine.inbox import Inbox
 from lanehost.errors import Draining, Starting, Unauthenticated
 from lanehost.job import Accepted, Request, TextPrompt, TokenPrompt
@@ -18,8 +19,7 @@ def make_door(keys=None):
     return AdmissionDoor(
         card=make_card(),
         text=make_text(),
-        line=Line(bounds, {} if keys is None else keys.weights),
-        inbox=Inbox(),
+        desk=Desk(line=Line(bounds, {} if keys is None else keys.weights), inbox=Inbox()),
         turnstile=Turnstile(keys, bounds),
         clock=lambda: 0.0,
     )

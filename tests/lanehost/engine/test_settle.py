@@ -25,7 +25,9 @@ def settle(lanes, tickets, drawn, failures=None, accepted=None):
         digest=b"",
     )
     by_id = {ticket.job.job_id: ticket for ticket in tickets}
-    return list(settle_step(lanes, by_id, result, now_s=2.0))
+    settled = settle_step(lanes, by_id, result, now_s=2.0)
+    settled.hand_out()
+    return settled.endings
 
 
 def test_the_first_token_moves_the_lane_to_decode_and_says_prefilled():

@@ -7,10 +7,12 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    IndexOutOfRange,
     InternalFault,
     InvalidRequest,
     LanehostError,
     NotBuilt,
+    NotJournaled,
     Overloaded,
     PoisonedRequest,
     RankGroupLost,
@@ -18,7 +20,9 @@ from lanehost.errors import (
     Starting,
     StartupFailed,
     StepFailed,
+    TakenOver,
     Unauthenticated,
+    UnknownStream,
 )
 from lanehost.http.errors import (
     BodiesTooMany,
@@ -50,6 +54,10 @@ ROWS = [
     (ReplyCorrupt("NaN"), 500, "reply_corrupt"),
     (Unauthenticated("no key"), 401, "invalid_api_key"),
     (StepFailed("no memory"), 500, "step_failed"),
+    (NotJournaled("full", retry_after_s=1.0), 503, "not_journaled"),
+    (UnknownStream("none"), 404, "unknown_stream"),
+    (IndexOutOfRange(have=9, limit=4), 400, "index_out_of_range"),
+    (TakenOver("elsewhere"), 409, "taken_over"),
     (InternalFault("r1"), 500, "internal_fault"),
 ]
 

@@ -8,10 +8,12 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    IndexOutOfRange,
     InternalFault,
     InvalidRequest,
     LanehostError,
     NotBuilt,
+    NotJournaled,
     Overloaded,
     PoisonedRequest,
     RankGroupLost,
@@ -19,7 +21,9 @@ from lanehost.errors import (
     Starting,
     StartupFailed,
     StepFailed,
+    TakenOver,
     Unauthenticated,
+    UnknownStream,
 )
 from lanehost.server.status import MAX_MESSAGE_CHARS, to_status
 
@@ -38,6 +42,10 @@ ROWS = [
     (NotBuilt("tools", "not built"), "UNIMPLEMENTED", {"field": "tools"}),
     (Unauthenticated("no key"), "UNAUTHENTICATED", {}),
     (StepFailed("no memory"), "INTERNAL", {}),
+    (NotJournaled("full", retry_after_s=1.0), "UNAVAILABLE", {}),
+    (UnknownStream("none"), "NOT_FOUND", {}),
+    (IndexOutOfRange(have=9, limit=4), "OUT_OF_RANGE", {"have": "9", "limit": "4"}),
+    (TakenOver("elsewhere"), "ABORTED", {}),
     (InternalFault("r1"), "INTERNAL", {"record_id": "r1"}),
 ]
 
