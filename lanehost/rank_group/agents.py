@@ -13,6 +13,7 @@ import structlog
 from lanehost.rank_group.agreement import Terms, refuse_join
 from lanehost.rank_group.link import AgentLink
 from lanehost.rank_group.liveness import ProcessSight
+from lanehost.tasks import end_all
 from ranks.wire.follow_codec import encode_follow_order
 from ranks.wire.follow_messages import (
     AgentMessage,
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 # From an order to end a process to the word that it is gone, beyond what the order allows. An
 # agent that says nothing for so long is cut off.
 ANSWER_S = 5.0
+_FAREWELL_S = 2.0
 
 
 class AgentProcess:
@@ -189,6 +191,15 @@ class Agents:
             post.changed.set()
             if post.link is not None:
                 _dismiss(post.link, farewell)
+
+    async def dismiss_all(self, farewell: Dismiss) -> None:
+        """Dismiss all, and wait a bounded time until they have been told."""
+        links = [post.link for post in self._posts.values() if post.link is not None]
+        self.dismiss(farewell)
+        told = [asyncio.create_task(link.served.wait()) for link in links]
+        if told:
+            await asyncio.wait(told, timeout=_FAREWELL_S)
+            await end_all(*told)
 
     def _hear(self, post: _Post, link: AgentLink, message: AgentMessage) -> None:
         if isinstance(message, Join):

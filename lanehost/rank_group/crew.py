@@ -150,7 +150,7 @@ class Crew:
         timeout_s = self._settings.stop_timeout_s
         processes = [seat.process for seat in self.seats.values() if seat.process is not None]
         await asyncio.gather(*(process.stop(timeout_s=timeout_s) for process in processes))
-        self._agents.dismiss(farewell)
+        await self._agents.dismiss_all(farewell)
         await self._server.stop()
         if self._front is not None:
             await self._front.stop()

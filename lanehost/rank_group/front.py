@@ -16,7 +16,13 @@ import structlog
 
 from lanehost.addresses import explain, format_address
 from lanehost.errors import StartupFailed
-from lanehost.rank_group.network import addresses_of, is_loopback, is_same_user, is_wildcard
+from lanehost.rank_group.network import (
+    addresses_of,
+    interface_names,
+    is_loopback,
+    is_same_user,
+    is_wildcard,
+)
 from lanehost.settings import RankPortSettings
 from lanehost.tasks import end_all
 from ranks.wire.tls import (
@@ -33,6 +39,7 @@ _HANDSHAKE_S = 10.0
 # Two for each agent: its own, and its rank's. Some more for those that are sent away.
 _MAX_CONNECTIONS = 64
 _PIECE_BYTES = 1 << 18
+_FLUSH_S = 1.0
 
 
 class Front:
@@ -117,10 +124,14 @@ class Front:
             # What the server said last is still on its way.
             if ways[1].done() and not writer.is_closing():
                 writer.close()
-                await asyncio.wait({asyncio.create_task(_closed(writer))}, timeout=1)
+                async with asyncio.timeout(_FLUSH_S):
+                    await _closed(writer)
+        except TimeoutError:
+            log.debug("relay_ended", reason="nobody takes the last words")
         finally:
-            await end_all(*ways)
+            # Before anything that may be cancelled.
             inner_writer.transport.abort()
+            await end_all(*ways)
 
 
 async def _shake_hands(writer: asyncio.StreamWriter, tls: ssl.SSLContext) -> str | None:
@@ -160,6 +171,11 @@ def check_rank_port(settings: RankPortSettings) -> None:
         raise StartupFailed(
             f"--master is {format_address(host, settings.port)}: give the one address of rank 0's "
             "host that the others dial"
+        )
+    names = interface_names()
+    if settings.interface not in (None, *names):
+        raise StartupFailed(
+            f"--rank-interface is {settings.interface!r}, this host has {', '.join(names)}"
         )
     if settings.tls is not None:
         # Whatever the name will stand for: where hosts are made anew it may not be known yet.

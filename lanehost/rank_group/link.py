@@ -42,6 +42,8 @@ class Link(Generic[_Message]):
         self._tell_end: Callable[[str], None] | None = None
         self._end: str | None = None
         self._is_cut = asyncio.Event()
+        # Set once all that will ever go out is out.
+        self.served = asyncio.Event()
 
     def __repr__(self) -> str:
         """Show the other side and whether the stream is open."""
@@ -88,6 +90,7 @@ class Link(Generic[_Message]):
             for task in (reader, writer, cut):
                 task.cancel()
             await asyncio.gather(reader, writer, cut, return_exceptions=True)
+            self.served.set()
 
     async def _read_all(self, context: Context) -> str:
         """Hand on what comes; returns why no more does."""

@@ -40,6 +40,11 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def interface_names() -> list[str]:
+    """Name the network interfaces of this host."""
+    return [name for _, name in socket.if_nameindex()]
+
+
 def address_towards(host: str, port: int) -> str:
     """Give this host's own address on the way to another; nothing is sent.
 

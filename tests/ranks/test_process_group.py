@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,7 +21,7 @@ from ranks.process_group import (
     form_group,
     offer_collective,
 )
-from ranks.shards import Place
+from ranks.shards import Network, Place
 from ranks.shared_group import SharedGroup, make_offer
 from tests.support.shared_ranks import has_library
 
@@ -59,6 +60,31 @@ def test_the_sum_is_the_same_on_every_rank():
     sums = on_two_ranks(lambda group, rank: group.all_reduce(parts[rank].clone()))
     assert torch.equal(sums[0], parts[0] + parts[1])
     assert torch.equal(sums[0], sums[1])
+
+
+@pytest.mark.parametrize(
+    ("network", "bound"),
+    [
+        (Network(host="127.0.0.3"), ("127.0.0.3", None)),
+        (Network(interface="lo"), ("127.0.0.1", "lo")),
+    ],
+)
+def test_gloo_listens_where_the_network_says(network, bound):
+    store = dist.HashStore()
+
+    def live(rank):
+        place = Place(epoch=1, rank=rank, world_size=2, network=network)
+        group = form_group(store, place, collective="gloo", device=CPU, timeout_s=5, abort=Abort())
+        group.all_reduce(torch.zeros(1))
+        listening = {one.laddr.ip for one in psutil.Process().net_connections() if one.laddr}
+        group.leave()
+        return listening
+
+    with capture_logs() as logs, ThreadPoolExecutor(2) as pool:
+        listening, _ = pool.map(live, (0, 1))
+    assert bound[0] in listening
+    told = [(one["host"], one["interface"]) for one in logs if one["event"] == "gloo_bound"]
+    assert told == [bound] * 2
 
 
 @pytest.mark.parametrize("widths", [(3, 3), (5, 2), (2, 5)])

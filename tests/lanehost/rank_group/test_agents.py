@@ -150,6 +150,30 @@ async def test_all_are_dismissed_and_so_is_who_dials_later():
     assert played.told(played.dial()) == farewell
 
 
+class Written:
+    """A stream that takes its time for what is written."""
+
+    def __init__(self):
+        self.payloads = []
+
+    async def read(self):
+        await asyncio.Event().wait()
+
+    async def write(self, payload):
+        await asyncio.sleep(0)
+        self.payloads.append(decode_follow_order(payload))
+
+
+async def test_a_dismissal_is_out_before_the_stream_is_over():
+    played, farewell = Played(), Dismiss(reason="enough", is_failure=True)
+    stream = Written()
+    serving = asyncio.create_task(played.dial().serve(stream))
+    await asyncio.sleep(0)
+    await played.agents.dismiss_all(farewell)
+    assert stream.payloads == [farewell]
+    await serving
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -135,6 +135,7 @@ async def test_an_address_that_is_taken_is_refused_by_name():
         ({"host": "192.0.2.1"}, "which is not loopback: give --rank-tls DIR"),
         ({"host": "0.0.0.0"}, "give the one address of rank 0's host"),
         ({"host": HOST, "is_open": True}, "which is loopback and needs it not"),
+        ({"host": HOST, "interface": "no0"}, "--rank-interface is 'no0', this host has lo"),
         ({"host": "no-such-host.invalid"}, "'no-such-host.invalid' is not known here"),
     ],
 )

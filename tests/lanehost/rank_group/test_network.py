@@ -9,6 +9,7 @@ from lanehost.rank_group.network import (
     address_towards,
     addresses_of,
     find_uid,
+    interface_names,
     is_loopback,
     is_same_user,
     is_wildcard,
@@ -72,6 +73,10 @@ def test_all_addresses_are_told_from_one():
     assert is_wildcard("::")
     assert not is_wildcard("10.0.0.1")
     assert not is_wildcard("host")
+
+
+def test_loopback_is_an_interface_of_every_host():
+    assert "lo" in interface_names()
 
 
 def test_the_own_address_on_the_way_to_a_peer_is_found():
