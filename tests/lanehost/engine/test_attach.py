@@ -79,7 +79,7 @@ async def over_deaths(folder, other, lives, num_callers, max_drafts):
         same(caller, whole)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 5), st.sampled_from([0, 4]))
 def test_over_any_number_of_deaths_clients_have_each_token_once_and_the_undisturbed_reply(
     tmp_path_factory, lives, num_callers, max_drafts

@@ -18,10 +18,17 @@ from lanehost.errors import (
     StartupFailed,
     StepFailed,
 )
-from lanehost.job import Failed, StopParams
-from lanehost.journal.journal import LEAST_COMPACT_BYTES, Journal, journaling
-from lanehost.journal.records import pack
+from lanehost.job import Failed, FinishReason, StopParams
+from lanehost.journal.journal import (
+    END_ROOM_BYTES,
+    LEAST_COMPACT_BYTES,
+    TOKEN_ROOM_BYTES,
+    Journal,
+    journaling,
+)
+from lanehost.journal.records import Drawn, Ended, pack
 from lanehost.journal.recovery import recover
+from lanehost.journal.segment import PROOF
 from lanehost.settings import JournalSettings
 from tests.support.jobs import make_job
 from tests.support.journals import (
@@ -59,6 +66,17 @@ def test_what_is_told_is_in_the_file_at_once(tmp_path):
     journal.flush()
     streams = recover(tmp_path, MODEL, max_file_bytes=1 << 30).streams
     assert [one.ended for one in streams.kept] == [finished(2)]
+
+
+def test_no_token_and_no_end_takes_more_than_its_room():
+    widest = Drawn(runs=(((1 << 48) - 1, 1 << 40, ((1 << 32) - 1,)),))
+    assert len(PROOF.frame(0, pack(widest))) <= TOKEN_ROOM_BYTES
+    last = Ended(
+        number=(1 << 48) - 1,
+        at_s=1e9 / 3,
+        finished=finished(1 << 40, reason=FinishReason.STOP, matched="x" * 1000),
+    )
+    assert len(PROOF.frame(0, pack(last))) <= END_ROOM_BYTES + 1000
 
 
 def test_a_step_is_one_write_for_all_its_streams(tmp_path):
