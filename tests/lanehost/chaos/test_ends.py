@@ -14,6 +14,16 @@ async def test_an_end_with_another_code_or_words_is_told():
         assert any("do not name rank 1" in one for one in await start_failed_badly(served, 1))
 
 
+async def test_a_failed_start_may_name_other_ranks_beside_the_one():
+    async with ServedHere(ABSENT, environment={}) as served:
+        await served.exited()
+        for words, is_named in (("rank 0, 1 still loads", True), ("rank 12, 10 ended", False)):
+            served.last_lines.append(words)
+            broken = await start_failed_badly(served, 1)
+            assert any("do not name" in one for one in broken) is not is_named
+            served.last_lines.clear()
+
+
 async def test_a_rank_that_outlives_its_master_is_told():
     async with ServedHere(ABSENT, environment={}) as served:
         served._take_line(f'{{"event": "rank_spawned", "rank": 0, "pid": {os.getpid()}}}')
