@@ -77,7 +77,7 @@ def report_object(run: ChaosRun, seen: Seen) -> dict[str, Any]:
             for one in seen.endings
         ],
         "held": [
-            {"at_s": at_s - begin_s, **{role: asdict(use) for role, use in one.usages.items()}}
+            {"at_s": at_s - begin_s, **{role: _held_by(use) for role, use in one.usages.items()}}
             for at_s, one in seen.samples
         ],
         "log": [
@@ -122,6 +122,10 @@ def _held(before: Holding | None, after: Holding | None) -> list[str]:
         rows.append([role, *_cells(was), *(["-"] * 3 if now is None else _cells(now))])
     names = len(before.shared_names), len(after.shared_names)
     return [*align(rows), f"names in shared memory: {names[0]} before, {names[1]} after"]
+
+
+def _held_by(usage: Usage) -> dict[str, Any]:
+    return asdict(usage) | {"shared_names": sorted(usage.shared_names)}
 
 
 def _cells(usage: Usage) -> list[str]:

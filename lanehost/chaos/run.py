@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lanehost.chaos.health import health_watched
 from lanehost.chaos.orders import Orders
-from lanehost.chaos.resources import Holding, holding_of
+from lanehost.chaos.resources import Holding, holding_of, names_left
 from lanehost.chaos.seen import ChaosRun, Done, Seen
 from lanehost.chaos.served import ServedHere
 from lanehost.chaos.streams import Streams, make_asked
@@ -232,7 +232,8 @@ async def _look_back(served: ServedHere, seen: Seen, streams: Streams) -> None:
     seen.exit_code = await served.end(within_s=PATIENCE_S)
     seen.pids_left = [pid for pid in pids if holding_of({"": pid}).usages]
     assert seen.before is not None
-    seen.shared_left = holding_of({}).shared_names - seen.before.shared_names
+    names = [one.shared_names for one in (seen.before, *(held for _, held in seen.samples))]
+    seen.shared_left = names_left(frozenset[str]().union(*names))
 
 
 def holding(served: ServedHere) -> Holding:

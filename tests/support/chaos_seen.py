@@ -24,9 +24,11 @@ def said(at_s, name, **fields):
     return Said(at_s=at_s, name=name, fields=fields)
 
 
-def holding(*, rss_bytes=100 << 20, num_files=10, num_threads=10):
-    usage = Usage(rss_bytes=rss_bytes, num_files=num_files, num_threads=num_threads)
-    return Holding(usages={"master": usage}, shared_names=frozenset())
+def holding(*, rss_bytes=100 << 20, num_files=10, num_threads=10, names=frozenset()):
+    usage = Usage(
+        rss_bytes=rss_bytes, num_files=num_files, num_threads=num_threads, shared_names=names
+    )
+    return Holding(usages={"master": usage})
 
 
 def seen_of() -> Seen:

@@ -62,7 +62,7 @@ def more_memory(seen):
 
 
 def more_names(seen):
-    seen.after = replace(seen.after, shared_names=frozenset({"x"}))
+    seen.after = holding(names=frozenset({"x"}))
 
 
 def bad_exit(seen):

@@ -2,8 +2,9 @@ import os
 import subprocess
 import sys
 import threading
+from multiprocessing import shared_memory
 
-from lanehost.chaos.resources import holding_of, parent_of, shared_names, usage_of
+from lanehost.chaos.resources import holding_of, names_left, parent_of, usage_of
 
 
 def test_a_file_and_a_thread_more_are_seen():
@@ -42,4 +43,16 @@ def test_the_parent_of_a_process_is_who_started_it():
 def test_a_server_s_holding_has_the_processes_that_live():
     found = holding_of({"master": os.getpid(), "rank 0": 2**22 + 1})
     assert set(found.usages) == {"master"}
-    assert found.shared_names == shared_names()
+    assert found.shared_names == frozenset()
+
+
+def test_a_name_in_shared_memory_is_seen_while_it_is_mapped_and_is_there():
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        assert memory.name in usage_of(os.getpid()).shared_names
+        assert names_left(frozenset({memory.name, "never"})) == {memory.name}
+    finally:
+        memory.unlink()
+    assert memory.name not in usage_of(os.getpid()).shared_names
+    assert names_left(frozenset({memory.name})) == frozenset()
+    memory.close()
