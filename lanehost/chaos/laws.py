@@ -19,7 +19,7 @@ _MAY_GO_ON = (Fault.OOM, Fault.NAN)
 # What one request may end with for each such fault: for want of memory, if it ran alone.
 _LAWFUL = {"ReplyCorrupt": Fault.NAN, "StepFailed": Fault.OOM}
 # A server under load holds a little more than an idle one; a leak grows with every fault.
-_MORE_FILES, _MORE_THREADS, _MORE_BYTES = 8, 8, 96 << 20
+_MORE_FILES, _MORE_THREADS, _MORE_BYTES = 2, 4, 96 << 20
 
 
 def recoveries_s(seen: Seen) -> list[float]:

@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 _SHARED = Path("/dev/shm")  # noqa: S108 - looked at, never written
 _PPID = 1
 # Not those that are gone: behind them the kernel writes so.
-_MAPPED = re.compile(r"/dev/shm/(\S+)$", re.MULTILINE)
+_MAPPED = re.compile(rf"{_SHARED}/(\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

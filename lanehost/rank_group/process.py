@@ -161,9 +161,7 @@ class RankProcess:
         try:
             return await self._signal(steps)
         finally:
-            if self._death_pipe is not None:
-                os.close(self._death_pipe)
-                self._death_pipe = None
+            self._close_death_pipe()
 
     async def _signal(self, steps: tuple[tuple[signal.Signals, float], ...]) -> bool:
         for number, wait_s in steps:
@@ -179,7 +177,14 @@ class RankProcess:
             log.warning("rank_ignores_signal", rank=self.rank, signal=number.name, waited_s=wait_s)
         return False
 
+    def _close_death_pipe(self) -> None:
+        if self._death_pipe is not None:
+            os.close(self._death_pipe)
+            self._death_pipe = None
+
     async def _watch(self) -> int:
         exit_code = await self._process.wait()
+        # Nobody ends a process that has ended by itself, and the pipe would stay.
+        self._close_death_pipe()
         log.info("rank_exited", rank=self.rank, exit_code=exit_code)
         return exit_code

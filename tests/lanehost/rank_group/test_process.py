@@ -107,3 +107,13 @@ async def test_start_and_stop_leave_no_descriptor():
         process = await spawn(WAIT)
         await process.stop(timeout_s=5)
     assert num_open_files() == before
+
+
+async def test_a_process_that_ends_by_itself_leaves_no_descriptor():
+    warm = await spawn("pass")  # whatever asyncio opens once
+    await warm.exited()
+    await warm.kill()
+    before = num_open_files()
+    for _ in range(3):
+        await (await spawn("pass")).exited()
+    assert num_open_files() == before
