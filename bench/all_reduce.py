@@ -25,7 +25,7 @@ from ranks.kv_store import KvStore
 from ranks.models.registry import CausalLM, load_model, open_checkpoint
 from ranks.process_group import Group, form_group
 from ranks.shards import Place, cut_shards
-from ranks.step_inputs import LaneRows, build_inputs
+from ranks.step_inputs import LaneRows
 
 KINDS = ("gloo", "shm")
 HIDDEN = 576
@@ -103,7 +103,7 @@ def decode(model: CausalLM, kv: KvStore, num_rows: int, group: Group) -> None:
         )
         for lane in range(num_rows)
     ]
-    logits = model.forward(build_inputs(rows, device=CPU, block_size=BLOCK), kv, group)
+    logits = model.forward(rows, kv, group)
     ids = torch.zeros(num_rows, dtype=torch.int64) if logits is None else logits.argmax(dim=-1)
     group.broadcast_ids(ids)
 

@@ -38,7 +38,7 @@ from ranks.plan import (
 from ranks.sampler import draw_tokens
 from ranks.shards import Collective, Exchange
 from ranks.step_clock import StepClock
-from ranks.step_inputs import LaneRows, build_inputs
+from ranks.step_inputs import LaneRows
 
 log = structlog.get_logger()
 
@@ -208,14 +208,9 @@ class Executor:
         """Run the rows, and read what was drawn."""
         if not step.rows:
             return _Outcome()
-        self._clock.enter("inputs")
-        inputs = build_inputs(
-            [_lane_rows(rows) for rows in step.rows],
-            device=self._model.device,
-            block_size=self._limits.block_size,
-        )
         self._clock.enter("forward")
-        logits = self._model.forward(inputs, self._kv, self._collective)
+        lanes = [_lane_rows(rows) for rows in step.rows]
+        logits = self._model.forward(lanes, self._kv, self._collective)
         self._clock.enter("sampling")
         self._clock.split_forward(self._model.parts_ns)
         drawing = [rows for rows in step.rows if rows.num_draws]
@@ -260,7 +255,7 @@ def _lane_rows(rows: Rows) -> LaneRows:
     return LaneRows(
         lane_id=rows.lane_id,
         start=rows.start,
-        token_ids=list(rows.token_ids),
-        block_table=list(rows.block_table),
+        token_ids=rows.token_ids,
+        block_table=rows.block_table,
         num_draws=rows.num_draws,
     )

@@ -36,7 +36,7 @@ from ranks.log_sink import LogSink
 from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, Checkpoint, choose_products, load_model, open_checkpoint
 from ranks.shards import NoCollective, cut_shards
-from ranks.step_inputs import LaneRows, build_inputs
+from ranks.step_inputs import LaneRows
 
 _REFERENCE = "float32"
 _BLOCK_SIZE = 16
@@ -74,8 +74,7 @@ class Alone:
             block_table=self._block_table,
             num_draws=len(token_ids) - first,
         )
-        inputs = build_inputs([rows], device=self._model.device, block_size=_BLOCK_SIZE)
-        logits = self._model.forward(inputs, self._kv, NoCollective())
+        logits = self._model.forward([rows], self._kv, NoCollective())
         assert logits is not None, "one rank is its own leader"
         return logits
 

@@ -4,12 +4,12 @@ Laws: every moment belongs to exactly one part, so the parts add up to the whole
 that is not asked for parts is read twice a step, at its ends.
 
     other      the plan's checks, seating, and what is in no other part
-    inputs     laying out rows, tables and embeddings, and the calls into the native library
     forward    the model, where it does not say more
     exchange   collectives, waiting for the other ranks included
     sampling   from logits to token ids
 
-A model that counts for itself (`CausalLM.parts_ns`) has its own parts instead of `forward`.
+A model that counts for itself (`CausalLM.parts_ns`) has its own parts instead of `forward`; what
+is left of it is `inputs`: laying out rows, tables and embeddings, and calls into the library.
 """
 
 from collections.abc import Callable

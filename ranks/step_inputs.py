@@ -1,4 +1,4 @@
-"""From the rows of a step to the tensors that a forward pass takes.
+"""From the rows of a step to the tensors that a forward pass of torch takes.
 
 Laws: what is built depends on the rows alone. The number of rows is padded to a
 multiple at which the CPU's products give each row the same bits whatever else is
@@ -8,6 +8,7 @@ grouped for attention is a matter of speed only: the bits are the same for any g
 Blocks are counted from 1 here: block 0 of the store is empty for ever and pads tables.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,9 +32,24 @@ class LaneRows:
 
     lane_id: int
     start: int
-    token_ids: list[int]
-    block_table: list[int]
+    token_ids: Sequence[int]
+    block_table: Sequence[int]
     num_draws: int
+
+
+def check_lane(lane: LaneRows, block_size: int) -> int:
+    """Return the position behind the rows of a lane.
+
+    Raises:
+        ValueError: It has no rows, or its block table is too short for them.
+    """
+    stop = lane.start + len(lane.token_ids)
+    if stop == lane.start or stop > len(lane.block_table) * block_size:
+        raise ValueError(
+            f"lane {lane.lane_id} has {stop - lane.start} rows up to position {stop}, "
+            f"its {len(lane.block_table)} blocks hold {len(lane.block_table) * block_size}"
+        )
+    return stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +86,7 @@ class StepInputs:
     groups: tuple[AttentionGroup, ...]
 
 
-def build_inputs(rows: list[LaneRows], *, device: torch.device, block_size: int) -> StepInputs:
+def build_inputs(rows: Sequence[LaneRows], *, device: torch.device, block_size: int) -> StepInputs:
     """Lay out the rows of a step; logits come in the order of the rows that draw.
 
     Raises:
@@ -133,12 +149,7 @@ class _Layout:
 
     def add(self, lane: LaneRows) -> None:
         size, table = self._block_size, lane.block_table
-        first_row, stop = len(self.positions), lane.start + len(lane.token_ids)
-        if stop == lane.start or stop > len(table) * size:
-            raise ValueError(
-                f"lane {lane.lane_id} has {stop - lane.start} rows up to position {stop}, "
-                f"its {len(table)} blocks hold {len(table) * size}"
-            )
+        first_row, stop = len(self.positions), check_lane(lane, size)
         positions = range(lane.start, stop)
         self.positions.extend(positions)
         self.slots.extend((table[at // size] + 1) * size + at % size for at in positions)
@@ -152,7 +163,7 @@ class _Layout:
             rows = range(first_row + begin, first_row + begin + len(part))
             self._add_tile(table, rows, part)
 
-    def _add_tile(self, table: list[int], rows: range, positions: range) -> None:
+    def _add_tile(self, table: Sequence[int], rows: range, positions: range) -> None:
         num_positions = _pad_positions(positions.stop, self._block_size)
         num_blocks = num_positions // self._block_size
         # Not further than is written: what the table has beyond is not opened yet.

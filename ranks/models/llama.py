@@ -8,6 +8,7 @@ hold the columns of all held shards; row-parallel ones stay apart per shard (ADR
       ── norm ── gate, up ── silu · ── down (sum over shards) ── + x
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,7 @@ from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
 from ranks.shards import Collective, Shards
-from ranks.step_inputs import StepInputs
+from ranks.step_inputs import LaneRows, build_inputs
 from ranks.tiles import product_name
 from ranks.weights.model_config import ModelConfig
 
@@ -128,9 +129,10 @@ class Llama:
 
     @torch.inference_mode()
     def forward(
-        self, inputs: StepInputs, kv: KvStore, collective: Collective
+        self, rows: Sequence[LaneRows], kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
         """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
+        inputs = build_inputs(rows, device=self.device, block_size=kv.block_size)
         kv.open_blocks(inputs.opened_blocks)
         step = AttentionStep(
             inputs=inputs,

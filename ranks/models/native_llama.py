@@ -12,19 +12,20 @@ step, which is one call (ADR 16); over gloo each rank runs half a layer after th
 halves' sums are all-reduced from here. Both add in the order of ranks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from ranks.kv_store import KvStore
 from ranks.layers.rotary import Rotary
 from ranks.models.llama import describe_geometry
 from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
+from ranks.native.layout import Rotations, lay_out
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
 from ranks.shards import Collective, Shards
-from ranks.step_inputs import StepInputs
+from ranks.step_inputs import LaneRows
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.row_table import RowTable
 
@@ -77,8 +78,9 @@ class NativeLlama:
         self._parts = parts
         self._engine = engine
         self._num_threads = num_threads
-        self._rotary = Rotary(config, device=self.device, dtype=torch.float32)
-        self._half_dim = config.head_dim // 2
+        self._rotations = Rotations(
+            Rotary(config, device=self.device, dtype=torch.float32), config.head_dim // 2
+        )
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
@@ -118,11 +120,17 @@ class NativeLlama:
 
     @torch.inference_mode()
     def forward(
-        self, inputs: StepInputs, kv: KvStore, collective: Collective
+        self, rows: Sequence[LaneRows], kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
-        """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
-        step = self._lay_out(inputs, kv)
-        x: Floats = self._parts.table.look_up(inputs.token_ids[: inputs.num_rows]).numpy()
+        """Run one step: float32 logits [draws, vocab] on the leader, None on followers.
+
+        With one rank they lie where the next forward writes its own.
+        """
+        laid_out = lay_out(
+            rows, block_size=kv.block_size, pool=kv.pool.numpy(), rotations=self._rotations
+        )
+        step, draw_rows = laid_out.step, laid_out.draw_rows
+        x: Floats = self._parts.table.look_up(torch.from_numpy(laid_out.token_ids)).numpy()
         exchange = None
         if not self._holds_all and self._engine.can_exchange:
             exchange = collective.lend_exchange()
@@ -130,10 +138,9 @@ class NativeLlama:
             self._engine.run(step, x, exchange)
         else:
             self._run_halves(step, x, collective)
-        if not inputs.draw_rows.numel():
+        if not draw_rows:
             return torch.empty(0, self.config.vocab_size) if self._is_leader else None
-        drawing = x[inputs.draw_rows.numpy()]
-        logits = self._engine.head(drawing, self._parts.norm, self._parts.head)
+        logits = self._engine.head(x[draw_rows], self._parts.norm, self._parts.head)
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
 
     @property
@@ -157,25 +164,3 @@ class NativeLlama:
             share = self._engine.mlp_half(number, x)
             total = collective.all_reduce(torch.from_numpy(share))
             self._engine.add_total(total.numpy(), layer.down_bias, x)
-
-    def _lay_out(self, inputs: StepInputs, kv: KvStore) -> StepRows:
-        """The rows again, lane after lane; the groups of `StepInputs` are torch's concern."""
-        num_rows, num_blocks = inputs.num_rows, 0
-        lanes: list[tuple[int, int]] = []  # the first row, and where the table begins
-        for group in inputs.groups:
-            first_rows = group.rows.view(group.num_lanes, -1)[:, 0].tolist()
-            width = len(group.block_ids) // group.num_lanes
-            lanes += [(row, num_blocks + lane * width) for lane, row in enumerate(first_rows)]
-            num_blocks += len(group.block_ids)
-        lanes.sort()
-        positions = inputs.positions[:num_rows]
-        rotation = self._rotary.at(positions)
-        return StepRows(
-            positions=positions.numpy().astype(np.int32),
-            lane_rows=np.array([*(row for row, _ in lanes), num_rows], dtype=np.int32),
-            tables=np.concatenate([group.block_ids.numpy() for group in inputs.groups]),
-            table_at=np.array([at for _, at in lanes], dtype=np.int64),
-            cos=rotation.cos[:, 0, self._half_dim :].contiguous().numpy(),
-            sin=rotation.signed_sin[:, 0, self._half_dim :].contiguous().numpy(),
-            pool=kv.pool.numpy(),
-        )

@@ -1,6 +1,6 @@
 """Which families there are, and how a checkpoint becomes a model on this rank."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
 from ranks.native.library import why_no_library
 from ranks.shards import Collective, Shards
-from ranks.step_inputs import StepInputs
+from ranks.step_inputs import LaneRows
 from ranks.weights.digests import digest_files
 from ranks.weights.gguf_config import read_gguf_config
 from ranks.weights.gguf_file import GgufFile
@@ -66,9 +66,12 @@ class CausalLM(Protocol):
         ...
 
     def forward(
-        self, inputs: StepInputs, kv: KvStore, collective: Collective
+        self, rows: Sequence[LaneRows], kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
-        """Run one step: float32 logits [num_draws, vocab] on the leader, None on followers."""
+        """Run one step: float32 logits [num_draws, vocab] on the leader, None on followers.
+
+        What is returned holds until the next forward.
+        """
         ...
 
     def parts_ns(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ what a matrix library keeps for itself.
 from dataclasses import dataclass
 
 from ranks.layers.attention import MAX_SCORES, AttentionHeads
+from ranks.native.layout import MAX_KEPT
 from ranks.native.parts import ModelShape
 from ranks.step_inputs import MAX_GROUP_POSITIONS
 from ranks.weights.model_config import ModelConfig
@@ -99,6 +100,8 @@ def native_step_bytes(
     draw = config.vocab_size * _LOGIT_COPIES * _FLOAT32 + 2 * shape.hidden
     draws = limits.num_lanes * draw
     rows = limits.max_step_tokens + _TILE_ROWS
+    kept = min(config.context_length, MAX_KEPT) * config.head_dim * _FLOAT32
+    draws += kept * 2  # while more of it is made, it is there twice
     return int(rows * row * _PADDED) + draws + config.vocab_size * _SAMPLER_COPIES * _FLOAT64
 
 

@@ -172,7 +172,7 @@ class NativeEngine:
         self.name = library.instruction_set
         self._functions = library.functions
         self._layers = layers  # the library points into them
-        self._hidden = shape.hidden
+        self._logits = np.empty(0, dtype=np.float32)
         structs = (_LayerStruct * len(layers))(*map(_layer_struct, layers))
         self._model = _POINTER(
             self._functions.lanehost_new_model(
@@ -231,8 +231,14 @@ class NativeEngine:
         return int(self._functions.lanehost_num_stages(self._model))
 
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
-        """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
-        logits = np.empty((len(x), weight.outputs), dtype=np.float32)
+        """Norm and project [rows, hidden] → [rows, outputs of the weight].
+
+        The next call writes its own to the same place.
+        """
+        # Pages that are new in every step would take as long as drawing from them.
+        if len(x) * weight.outputs > self._logits.size:
+            self._logits = np.empty(len(x) * weight.outputs, dtype=np.float32)
+        logits = self._logits[: len(x) * weight.outputs].reshape(len(x), -1)
         self._functions.lanehost_head(
             self._model, address(x), address(norm), ctypes.byref(matrix_struct(weight)), len(x),
             address(logits),

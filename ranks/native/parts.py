@@ -104,7 +104,10 @@ class Engine(Protocol):
         ...
 
     def head(self, x: Floats, norm: Floats, weight: PackedMatrix) -> Floats:
-        """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
+        """Norm and project [rows, hidden] → [rows, outputs of the weight].
+
+        What is returned holds until the next call.
+        """
         ...
 
     def parts_ns(self) -> dict[str, int]:

@@ -117,7 +117,7 @@ def test_a_step_tells_its_parts_when_the_plan_asks_and_they_add_up(make):
     silent = executor.run(writer.plan(prompts=PROMPTS))
     asked = executor.run(replace(writer.plan(decodes=(0, 3)), tells_parts=True))
     assert silent.parts == {}
-    assert set(asked.parts) == {"inputs", "forward", "exchange", "sampling", "other"}
+    assert set(asked.parts) == {"forward", "exchange", "sampling", "other"}
     assert sum(asked.parts.values()) == asked.compute_ns
     assert all(ns > 0 for ns in asked.parts.values())
 

@@ -75,17 +75,17 @@ class FailingModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def forward(self, inputs: Any, kv: Any, collective: Any) -> Any:
+    def forward(self, rows: Any, kv: Any, collective: Any) -> Any:
         assert self.plan is not None
-        fed = inputs.token_ids[: inputs.num_rows].tolist()
+        fed = [token_id for lane in rows for token_id in lane.token_ids]
         if self._rules.fails_before(self.plan, fed):
             raise RuntimeError("failed on purpose")
         if self._rules.feeds("hang-token", fed):
             signal.pause()
         if self._rules.feeds("slow-token", fed):
             for _ in range(99):
-                self._model.forward(inputs, kv, collective)
-        logits = self._model.forward(inputs, kv, collective)
+                self._model.forward(rows, kv, collective)
+        logits = self._model.forward(rows, kv, collective)
         if self._rules.feeds("late-token", fed):
             raise RuntimeError("failed on purpose")
         return logits

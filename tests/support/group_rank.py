@@ -14,7 +14,6 @@ from torch.distributed import FileStore
 from ranks.abort import Abort
 from ranks.process_group import form_group
 from ranks.shards import Place
-from ranks.step_inputs import build_inputs
 from tests.support.tiny_worlds import CPU, Lane, load_models, scattered_table
 
 PROMPT = [11, 250, 7, 99, 42, 3, 180]
@@ -36,8 +35,7 @@ def main(checkpoint: str, rank: int, folder: str, collective: str, dtype: str) -
     lane = Lane(0, PROMPT, scattered_table(0, 1, 16))
     found = []
     for _ in range(NUM_STEPS):
-        inputs = build_inputs([lane.rows()], device=CPU, block_size=16)
-        logits = model.forward(inputs, kv, group)
+        logits = model.forward([lane.rows()], kv, group)
         ids = torch.zeros(1, dtype=torch.int64) if logits is None else logits.argmax(dim=-1)
         lane.token_ids.append(int(group.broadcast_ids(ids)[0]))
         found.append(logits)

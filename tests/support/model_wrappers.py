@@ -1,11 +1,13 @@
 """A loaded model with something in the way: counted, failing, or with rows that are no numbers."""
 
+from collections.abc import Sequence
+
 import torch
 
 from ranks.kv_store import KvStore
 from ranks.models.registry import CausalLM
 from ranks.shards import Collective
-from ranks.step_inputs import StepInputs
+from ranks.step_inputs import LaneRows
 
 
 class WatchedModel:
@@ -36,13 +38,13 @@ class WatchedModel:
         return self._model.new_kv_store(num_blocks, block_size)
 
     def forward(
-        self, inputs: StepInputs, kv: KvStore, collective: Collective
+        self, rows: Sequence[LaneRows], kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
         self.num_forwards += 1
         error, self.raise_before = self.raise_before, None
         if error is not None:
             raise error
-        logits = self._model.forward(inputs, kv, collective)
+        logits = self._model.forward(rows, kv, collective)
         error, self.raise_behind = self.raise_behind, None
         if error is not None:
             raise error

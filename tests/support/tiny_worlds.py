@@ -12,7 +12,7 @@ import torch
 from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, load_model, open_checkpoint
 from ranks.shards import Collective, NoCollective, cut_shards
-from ranks.step_inputs import LaneRows, build_inputs
+from ranks.step_inputs import LaneRows
 
 CPU = torch.device("cpu")
 
@@ -81,15 +81,12 @@ class World:
         assert all(results[rank] is None for rank in range(1, len(self.models)))
         logits = results[0]
         assert logits is not None
-        return logits
+        return logits.clone()  # the next step may write to the same place
 
     def _run(
         self, rank: int, rows: list[LaneRows], results: dict[int, torch.Tensor | None]
     ) -> None:
-        inputs = build_inputs(rows, device=CPU, block_size=self.block_size)
-        results[rank] = self.models[rank].forward(
-            inputs, self.stores[rank], self._collectives[rank]
-        )
+        results[rank] = self.models[rank].forward(rows, self.stores[rank], self._collectives[rank])
 
 
 def load_world(
