@@ -161,6 +161,39 @@ LANE_INLINE void multiply_four_bit(const uint8_t* weight, Activations x, Ahead a
     }
 }
 
+// The same where the sums of all rows are too many for the registers: they lie in memory, and each
+// row is done with before the next.
+template <int rows>
+LANE_INLINE void multiply_four_bit_in_memory(const uint8_t* weight, Activations x, Ahead ahead,
+                                             Floats* total) {
+    alignas(64) float totals[rows][kColumns], parts[rows][kColumns];
+    for (int row = 0; row < rows; row++) store(totals[row], zero());
+    keep_in_memory(totals);
+    keep_in_memory(parts);
+    for (int group = 0; group < x.groups; group++, weight += 320, to_next_group(x)) {
+        fetch(ahead);
+        Ints sums[rows];
+        dot_four_bit<rows>(weight, x.values, sums);
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            store(parts[row], multiply(to_floats(sums[row]), broadcast(x.scales[row])));
+            keep_order();
+        }
+        dot_four_bit<rows>(weight + 128, x.values + kTileRows * kHalfGroup, sums);
+        const Floats scale = from_half((const Half*)(weight + 256));
+        const Floats minimum = from_half((const Half*)(weight + 288));
+#pragma GCC unroll 8
+        for (int row = 0; row < rows; row++) {
+            Floats part = multiply(to_floats(sums[row]), broadcast(x.scales[kTileRows + row]));
+            part = multiply(add(part, load(parts[row])), scale);
+            part = add(part, load(totals[row]));
+            store(totals[row], add(part, multiply(minimum, broadcast(x.weighted_sums[row]))));
+            keep_order();
+        }
+    }
+    for (int row = 0; row < rows; row++) total[row] = load(totals[row]);
+}
+
 template <int rows>
 LANE_INLINE void multiply_eight_bit(const uint8_t* weight, Activations x, Ahead ahead,
                                     Floats* total) {
@@ -182,7 +215,9 @@ __attribute__((noinline)) void multiply_rows(const uint8_t* weight, const Activa
                                              float* y, int64_t stride, Write write) {
     Floats total[rows];
     for (int row = 0; row < rows; row++) total[row] = zero();
-    if constexpr (kind == kFourBit)
+    if constexpr (kind == kFourBit && rows > kRowsInRegisters)
+        multiply_four_bit_in_memory<rows>(weight, x, ahead, total);
+    else if constexpr (kind == kFourBit)
         multiply_four_bit<rows>(weight, x, ahead, total);
     else
         multiply_eight_bit<rows>(weight, x, ahead, total);

@@ -15,6 +15,7 @@ namespace {
 using lanehost::Half;
 
 constexpr int kRowBlock = 4;
+constexpr int kRowsInRegisters = 2;  // with more, their sums lie in memory
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 1;
 
@@ -143,36 +144,43 @@ LANE_INLINE __m256i add_doubles(__m256i a, __m256i b) {
 }
 // What is read behind this is not read before it: the registers are full already.
 LANE_INLINE void keep_order() { asm volatile("" ::: "memory"); }
+// What lies here stays in memory: instructions add from it, and registers are left for products.
+LANE_INLINE void keep_in_memory(void* at) { asm volatile("" ::"r"(at) : "memory"); }
 LANE_INLINE __m256i four_bytes(const int8_t* from) {
     int32_t bytes;
     std::memcpy(&bytes, from, 4);
     return _mm256_set1_epi32(bytes);
 }
 
+template <int rows, bool is_first>
+LANE_INLINE void add_quad(__m256i left, __m256i right, const int8_t* x, __m256i* low, __m256i* high) {
+#pragma GCC unroll 8
+    for (int row = 0; row < rows; row++) {
+        const __m256i four = four_bytes(x + row * 4);
+        const __m256i to_low = _mm256_maddubs_epi16(left, four);
+        const __m256i to_high = _mm256_maddubs_epi16(right, four);
+        low[row] = is_first ? to_low : add_words(low[row], to_low);
+        high[row] = is_first ? to_high : add_words(high[row], to_high);
+    }
+    keep_order();
+}
 template <int rows>
 LANE_INLINE void dot_four_bit(const uint8_t* weight, const int8_t* x, Ints* sums) {
     const __m256i mask = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
     __m256i low[rows], high[rows];
-    for (int row = 0; row < rows; row++) low[row] = high[row] = _mm256_setzero_si256();
 #pragma GCC unroll 2
-    for (int pair = 0; pair < 2; pair++) {
-        const __m256i both_low = _mm256_load_si256((const __m256i*)(weight + pair * 64));
-        const __m256i both_high = _mm256_load_si256((const __m256i*)(weight + pair * 64 + 32));
-        __m256i left = _mm256_and_si256(both_low, mask), right = _mm256_and_si256(both_high, mask);
-#pragma GCC unroll 8
-        for (int row = 0; row < rows; row++) {
-            const __m256i four = four_bytes(x + pair * 64 + row * 4);
-            low[row] = add_words(low[row], _mm256_maddubs_epi16(left, four));
-            high[row] = add_words(high[row], _mm256_maddubs_epi16(right, four));
-        }
-        left = _mm256_and_si256(_mm256_srli_epi16(both_low, 4), mask);
-        right = _mm256_and_si256(_mm256_srli_epi16(both_high, 4), mask);
-#pragma GCC unroll 8
-        for (int row = 0; row < rows; row++) {
-            const __m256i four = four_bytes(x + pair * 64 + 32 + row * 4);
-            low[row] = add_words(low[row], _mm256_maddubs_epi16(left, four));
-            high[row] = add_words(high[row], _mm256_maddubs_epi16(right, four));
-        }
+    for (int pair = 0; pair < 2; pair++, weight += 64, x += 64) {
+        // Read twice: there is no register to keep them in.
+        const __m256i* both = (const __m256i*)weight;
+        __m256i left = _mm256_and_si256(_mm256_load_si256(both), mask);
+        __m256i right = _mm256_and_si256(_mm256_load_si256(both + 1), mask);
+        if (pair == 0)
+            add_quad<rows, true>(left, right, x, low, high);
+        else
+            add_quad<rows, false>(left, right, x, low, high);
+        left = _mm256_and_si256(_mm256_srli_epi16(_mm256_load_si256(both), 4), mask);
+        right = _mm256_and_si256(_mm256_srli_epi16(_mm256_load_si256(both + 1), 4), mask);
+        add_quad<rows, false>(left, right, x + 32, low, high);
     }
     for (int row = 0; row < rows; row++)
         sums[row] = {_mm256_madd_epi16(low[row], one), _mm256_madd_epi16(high[row], one)};

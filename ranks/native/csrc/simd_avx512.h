@@ -12,6 +12,7 @@ namespace {
 using lanehost::Half;
 
 constexpr int kRowBlock = 8;
+constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 6;
 constexpr int kVectors = 4;
 
@@ -23,6 +24,7 @@ struct Ints {
 };
 
 LANE_INLINE void keep_order() {}
+LANE_INLINE void keep_in_memory(void*) {}
 LANE_INLINE Floats load(const float* from) { return {_mm512_loadu_ps(from)}; }
 LANE_INLINE void store(float* to, Floats a) { _mm512_storeu_ps(to, a.all); }
 LANE_INLINE Floats broadcast(float value) { return {_mm512_set1_ps(value)}; }

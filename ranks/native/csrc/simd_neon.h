@@ -14,6 +14,7 @@ namespace {
 using lanehost::Half;
 
 constexpr int kRowBlock = 4;
+constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 1;
 
@@ -33,6 +34,7 @@ struct Quads {
     {f(a.first, b.first), f(a.second, b.second), f(a.third, b.third), f(a.fourth, b.fourth)}
 
 LANE_INLINE void keep_order() {}
+LANE_INLINE void keep_in_memory(void*) {}
 LANE_INLINE Floats load(const float* from) {
     return {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8), vld1q_f32(from + 12)};
 }

@@ -11,6 +11,7 @@ using lanehost::Half;
 using lanehost::kColumns;
 
 constexpr int kRowBlock = 4;
+constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 4;  // of a value row that are held at once
 
@@ -60,6 +61,7 @@ LANE_INLINE Half float_to_half(float value) {
 }
 
 LANE_INLINE void keep_order() {}
+LANE_INLINE void keep_in_memory(void*) {}
 LANE_INLINE Floats load(const float* from) {
     Floats a;
     std::memcpy(a.at, from, 64);
