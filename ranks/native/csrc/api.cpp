@@ -115,7 +115,7 @@ EXPORTED void lanehost_quantize(const char* set, const float* x, int rows, const
 }
 EXPORTED void lanehost_product(const char* set, const Matrix* weight, int first, int last,
                                const Activations* x, int rows, float* y) {
-    find(set)->product(*weight, first, last, *x, rows, y, weight->outputs, Write::kSet);
+    find(set)->product(*weight, first, last, *x, rows, y, weight->outputs, Write::kSet, {});
 }
 EXPORTED void lanehost_quantize_finely(const char* set, const float* x, int rows,
                                        const FineActivations* to) {

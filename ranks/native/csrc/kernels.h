@@ -77,13 +77,22 @@ constexpr int kMaxQueries = 8;
 
 enum class Write { kSet, kAdd };
 
+// Memory that is wanted soon: runs of cache lines. A product has it fetched while it computes, a
+// few lines with each group, since memory is idle then; what is fetched changes no bit.
+struct Wanted {
+    const uint8_t* base;
+    const int64_t* runs;  // where runs begin, in bytes from the base
+    int32_t left;
+    int32_t lines;  // of a run
+};
+
 struct KernelSet {
     const char* name;
     // Quantize groups [first, last) of one row; x points at value 0 of group `first`.
     void (*quantize)(const float* x, const Activations& to, int row, int first, int last);
     // y[row][column] for blocks [first, last); y points at column 0 of block 0.
     void (*product)(const Matrix& weight, int first, int last, const Activations& x, int rows,
-                    float* y, int64_t stride, Write write);
+                    float* y, int64_t stride, Write write, Wanted wanted);
     // The same for rows in fifteen bits.
     void (*quantize_finely)(const float* x, const FineActivations& to, int row);
     void (*product_finely)(const Matrix& weight, int first, int last, const FineActivations& x,

@@ -15,6 +15,7 @@ using lanehost::kGroup;
 using lanehost::kHalfGroup;
 using lanehost::kTileRows;
 using lanehost::Matrix;
+using lanehost::Wanted;
 using lanehost::Write;
 
 LANE_INLINE float float_of_bits(uint32_t bits) {
@@ -104,15 +105,43 @@ void quantize_finely(const float* x, const FineActivations& to, int row) {
 
 // ---- products
 
-// Weights that will be wanted next, fetched a few lines with each group: so the memory is
-// busy while rows are multiplied, not only while the first of them are.
+// What will be wanted next, fetched a few lines with each group: so the memory is busy while
+// rows are multiplied, not only while the first of them are. First weights, then what the
+// caller wants, into a cache that holds more.
 struct Ahead {
     const uint8_t* at;
     int lines;
+    Wanted wanted{};
+    const uint8_t* wanted_at = nullptr;
+    int wanted_left = 0;   // lines of its run
+    int wanted_lines = 0;  // with each group
 };
 
 LANE_INLINE void fetch(Ahead& ahead) {
     for (int line = 0; line < ahead.lines; line++, ahead.at += 64) __builtin_prefetch(ahead.at, 0, 3);
+    for (int line = 0; line < ahead.wanted_lines; line++, ahead.wanted_at += 64) {
+        __builtin_prefetch(ahead.wanted_at, 0, 2);
+        if (--ahead.wanted_left) continue;
+        if (--ahead.wanted.left == 0) {
+            ahead.wanted_lines = 0;
+            return;
+        }
+        ahead.wanted_left = ahead.wanted.lines;
+        ahead.wanted_at = ahead.wanted.base + *++ahead.wanted.runs - 64;
+    }
+}
+
+// Let the next of `calls` calls of so many groups fetch its part of what is wanted.
+LANE_INLINE void share_wanted(Wanted& wanted, int calls, int groups, Ahead& ahead) {
+    if (wanted.left == 0) return;
+    const int runs = (wanted.left + calls - 1) / calls;
+    ahead.wanted = wanted;
+    ahead.wanted.left = runs;
+    ahead.wanted_at = wanted.base + wanted.runs[0];
+    ahead.wanted_left = wanted.lines;
+    ahead.wanted_lines = (runs * wanted.lines + groups - 1) / groups;
+    wanted.runs += runs;
+    wanted.left -= runs;
 }
 
 // What one group of `rows` rows adds, before the weights' scale; `x` is at the group.
@@ -248,14 +277,15 @@ constexpr int kFewRows = 4, kFetchBytes = 2048;
 
 template <int kind>
 void multiply_blocks(const Matrix& weight, int first, int last, const Activations& x, int rows,
-                     float* y, int64_t stride, Write write) {
+                     float* y, int64_t stride, Write write, Wanted wanted) {
     const size_t bytes = lanehost::block_bytes(weight);
     const int calls = (rows + kRowBlock - 1) / kRowBlock, lines = int(bytes / 64);
     const int lines_of_call = (lines + calls - 1) / calls;
     const int lines_of_group = (lines_of_call + x.groups - 1) / x.groups;
+    int calls_left = (last - first) * calls;
     for (int block = first; block < last; block++) {
         const uint8_t* part = weight.data + block * bytes;
-        for (int row = 0; row < rows; row += kRowBlock) {
+        for (int row = 0; row < rows; row += kRowBlock, calls_left--) {
             const size_t tile = size_t(row / kTileRows) * x.groups * kTileRows;
             const int in_tile = row % kTileRows;
             const Activations from{x.values + tile * kGroup + in_tile * 4,
@@ -263,11 +293,11 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
                                    x.sums + tile * 2 + in_tile, x.groups};
             const int left = rows - row;
             // At few rows the memory is what takes long: a fixed way ahead, on into the next block.
-            const Ahead ahead =
-                rows <= kFewRows
-                    ? Ahead{part + kFetchBytes, lines_of_group}
-                    : Ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
-                            block + 1 < last ? lines_of_group : 0};
+            Ahead ahead = rows <= kFewRows
+                              ? Ahead{part + kFetchBytes, lines_of_group}
+                              : Ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
+                                      block + 1 < last ? lines_of_group : 0};
+            share_wanted(wanted, calls_left, x.groups, ahead);
             multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from, ahead,
                                 y + row * stride + block * kColumns, stride, write);
         }
@@ -275,11 +305,11 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
 }
 
 void product(const Matrix& weight, int first, int last, const Activations& x, int rows, float* y,
-             int64_t stride, Write write) {
+             int64_t stride, Write write, Wanted wanted) {
     if (weight.kind == kFourBit)
-        multiply_blocks<kFourBit>(weight, first, last, x, rows, y, stride, write);
+        multiply_blocks<kFourBit>(weight, first, last, x, rows, y, stride, write, wanted);
     else
-        multiply_blocks<kEightBit>(weight, first, last, x, rows, y, stride, write);
+        multiply_blocks<kEightBit>(weight, first, last, x, rows, y, stride, write, wanted);
 }
 
 template <int rows, int kind>

@@ -11,6 +11,7 @@ constexpr int kLookQueries = 64;  // queries of one call of the kernel
 constexpr int kUnit = 2 * kColumns;  // MLP columns that are quantized together: one group
 
 constexpr int kLayerStages = 12;  // with two exchanges of two stages
+constexpr int64_t kWantedBytes = 4 << 20;  // of a layer: what a cache holds of keys and values
 constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
 int tiles(int rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -54,6 +55,11 @@ Model::Model(const Shape& shape, const Layer* layers, int num_layers, const Kern
         attended_width_ += shape.head_parts[shard] * shape.head_dim;
         mlp_width_ += shape.mlp_parts[shard];
     }
+    const int64_t hidden = shape.hidden;
+    output_end_ = hidden * attended_width_;
+    gates_end_ = output_end_ + hidden * mlp_width_ * 2;
+    down_end_ = gates_end_ + hidden * mlp_width_;
+    products_end_ = down_end_ + hidden * qkv_width_;
 }
 
 // All memory of a step, before its team starts.
@@ -89,6 +95,36 @@ void Model::plan_looks(const Step& step) {
     scores_.reserve(size_t(team_.size()) * member_scores_ * 4);
 }
 
+// The blocks of all lanes, keys beside values, as far as they fit what a cache may hold of them.
+// Prompts need none: their rows look at the same blocks again and again.
+void Model::plan_wanted(const Step& step) {
+    pool_ = step.pool;
+    wanted_runs_.clear();
+    if (step.rows > 2 * step.num_lanes) return;
+    const int64_t block_bytes = pool_.block_size * shape_.head_dim * int64_t(sizeof(Half));
+    for (int lane = 0; lane < step.num_lanes; lane++) {
+        const int64_t last = step.positions[step.lane_rows[lane + 1] - 1] / pool_.block_size;
+        for (int head = 0; head < shape_.num_kv_heads; head++)
+            for (int64_t at = 0; at <= last; at++) {
+                const int64_t block = step.tables[step.table_at[lane] + at];
+                const int64_t keys =
+                    head * pool_.head_stride * int64_t(sizeof(Half)) + block * block_bytes;
+                wanted_runs_.push_back(keys);
+                wanted_runs_.push_back(keys + pool_.part_stride * int64_t(sizeof(Half)));
+                if (int64_t(wanted_runs_.size()) * block_bytes >= kWantedBytes) return;
+            }
+    }
+}
+
+Wanted Model::wanted_of(size_t layer, Share share) const {
+    const int64_t count = wanted_runs_.size();
+    if (count == 0 || layer == layers_.size() || layers_[layer].window) return {};
+    const int64_t first = count * share.from / products_end_, last = count * share.to / products_end_;
+    const int64_t block_bytes = pool_.block_size * shape_.head_dim * int64_t(sizeof(Half));
+    return {reinterpret_cast<const uint8_t*>(pool_.data + int64_t(layer) * pool_.layer_stride),
+            wanted_runs_.data() + first, int32_t(last - first), int32_t((block_bytes + 63) / 64)};
+}
+
 template <typename Work>
 void Model::on_team(int num_stages, Work work) {
     watch_.start();
@@ -108,6 +144,7 @@ Outcome Model::run(const Step& step, float* x, Exchange* exchange) {
     watch_.reset();
     reserve(step.rows);
     plan_looks(step);
+    plan_wanted(step);
     exchange_ = exchange;
     outcome_.store(kDone);
     const Target to{exchange ? nullptr : x, shares_.floats()};
@@ -148,6 +185,7 @@ void Model::attention_half(const Step& step, int layer, const float* x, float* s
     if (layer == 0) watch_.reset();
     reserve(step.rows);
     plan_looks(step);
+    wanted_runs_.clear();
     on_team(kLayerStages, [&](Turn turn) { attention(step, layer, x, {nullptr, share}, turn); });
 }
 
@@ -171,7 +209,8 @@ void Model::attention(const Step& step, int number, const float* x, Target to, T
     });
     mark(turn, kAttention);
     in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
-        sum_shards(layer.output, layer.output_bias, heads_, rows, to, blocks);
+        sum_shards(layer.output, layer.output_bias, heads_, rows, to, blocks, number + 1,
+                   {0, output_end_});
     });
     mark(turn, kProducts);
 }
@@ -185,7 +224,8 @@ void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
         gate_and_quantize(layer, rows, units, gates);
     });
     in_parts(turn, shape_.hidden / kColumns, [&](Range blocks) {
-        sum_shards(layer.down, layer.down_bias, columns_, rows, to, blocks);
+        sum_shards(layer.down, layer.down_bias, columns_, rows, to, blocks, number + 1,
+                   {gates_end_, down_end_});
     });
     mark(turn, kProducts);
 }
@@ -207,9 +247,11 @@ void Model::multiply_qkv(const Layer& layer, int rows, Range own) {
     for (const Matrix& matrix : layer.qkv) {
         const int blocks = matrix.outputs / kColumns;
         const int first = std::max(own.first - begin, 0), last = std::min(own.last - begin, blocks);
+        const Share share{down_end_ + int64_t(begin + first) * kColumns * shape_.hidden,
+                          down_end_ + int64_t(begin + last) * kColumns * shape_.hidden};
         if (first < last)
             kernels_.product(matrix, first, last, input_.of, rows, to + begin * kColumns, qkv_width_,
-                             Write::kSet);
+                             Write::kSet, wanted_of(number_of(layer), share));
         begin += blocks;
     }
     if (layer.qkv_bias == nullptr) return;
@@ -292,10 +334,11 @@ void Model::gate_and_quantize(const Layer& layer, int rows, Range own, float* ga
     const int first_units = shape_.mlp_parts[0] / kUnit;
     for (int unit = own.first; unit < own.last; unit++) {
         const int block = unit * 2, column = unit * kUnit;
+        const Share share = Share{output_end_, gates_end_}.part(unit, mlp_width_ / kUnit);
         kernels_.product(layer.gate, block, block + 2, input_.of, rows, gates - column, 2 * kUnit,
-                         Write::kSet);
+                         Write::kSet, wanted_of(number_of(layer) + 1, share.part(0, 2)));
         kernels_.product(layer.up, block, block + 2, input_.of, rows, ups - column, 2 * kUnit,
-                         Write::kSet);
+                         Write::kSet, wanted_of(number_of(layer) + 1, share.part(1, 2)));
         const int shard = unit >= first_units, group = shard ? unit - first_units : unit;
         for (int row = 0; row < rows; row++) {
             float *gate = gates + size_t(row) * 2 * kUnit, *up = gate + kUnit;
@@ -308,11 +351,13 @@ void Model::gate_and_quantize(const Layer& layer, int rows, Range own, float* ga
 }
 
 void Model::sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
-                       Target to, Range own) {
-    const int hidden = shape_.hidden;
+                       Target to, Range own, size_t next_layer, Share share) {
+    const int hidden = shape_.hidden, blocks = hidden / kColumns;
+    const Share here{share.part(own.first, blocks).from, share.part(own.last - 1, blocks).to};
     for (int shard = 0; shard < shape_.num_shards; shard++)
         kernels_.product(parts[shard], own.first, own.last, from[shard].of, rows, to.share, hidden,
-                         shard ? Write::kAdd : Write::kSet);
+                         shard ? Write::kAdd : Write::kSet,
+                         wanted_of(next_layer, here.part(shard, shape_.num_shards)));
     if (to.rows == nullptr) return;
     const int at = own.first * kColumns, count = (own.last - own.first) * kColumns;
     for (int row = 0; row < rows; row++) {

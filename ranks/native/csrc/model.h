@@ -120,8 +120,21 @@ class Model {
         float* share;
     };
 
+    // A part of the products from one attention to the next, in weights: output, gate and up,
+    // down, then the next layer's qkv.
+    struct Share {
+        int64_t from, to;
+        Share part(int number, int count) const {
+            return {from + (to - from) * number / count, from + (to - from) * (number + 1) / count};
+        }
+    };
+
     void reserve(int rows);
     void plan_looks(const Step& step);
+    void plan_wanted(const Step& step);
+    // What the attention of a layer will read, as much of it as belongs to a share of the products.
+    Wanted wanted_of(size_t layer, Share share) const;
+    size_t number_of(const Layer& layer) const { return &layer - layers_.data(); }
     bool add_shares(const float* bias, int rows, float* x, Turn& turn);
     void attention(const Step& step, int number, const float* x, Target to, Turn& turn);
     void mlp(int number, const float* x, int rows, Target to, Turn& turn);
@@ -133,7 +146,7 @@ class Model {
     void quantize_heads(const Look& look);
     void gate_and_quantize(const Layer& layer, int rows, Range units, float* gates);
     void sum_shards(const Matrix* parts, const float* bias, const Quantized* from, int rows,
-                    Target to, Range blocks);
+                    Target to, Range blocks, size_t next_layer, Share share);
     // The next stage of a turn: `total` units in ranges, each to whoever is free.
     template <typename Piece>
     void in_parts(Turn& turn, int total, const Piece& piece);
@@ -152,7 +165,10 @@ class Model {
     Exchange* exchange_ = nullptr;  // of the step that runs
     std::atomic<Outcome> outcome_{kDone};
     int attended_width_ = 0, mlp_width_ = 0, qkv_width_;
+    int64_t output_end_, gates_end_, down_end_, products_end_;  // see Share
     std::vector<Look> looks_;
+    Pool pool_{};                      // of the step that runs
+    std::vector<int64_t> wanted_runs_;  // bytes from the begin of a layer
     int64_t scores_stride_ = 0;
     int64_t member_scores_ = 0;  // floats of one member
     Quantized input_, heads_[kMaxShards], columns_[kMaxShards];

@@ -55,7 +55,7 @@ inline double hot_ops(const KernelSet& kernels, const Matrix& weight, bool is_fi
     const StopWatch watch;
     do {
         if (is_fine) kernels.product_finely(weight, 0, blocks, fine, kTileRows, y.data(), width);
-        else kernels.product(weight, 0, blocks, rows, kTileRows, y.data(), width, Write::kSet);
+        else kernels.product(weight, 0, blocks, rows, kTileRows, y.data(), width, Write::kSet, {});
         done += 2.0 * kTileRows * width * weight.inputs;
     } while (watch.seconds() < for_s);
     return done / watch.seconds();

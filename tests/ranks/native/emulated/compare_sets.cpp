@@ -51,7 +51,7 @@ void run_product(const KernelSet& set, Record& record) {
                 Tiled x = quantized_rows(set, random, rows, groups);
                 for (Write write : {Write::kSet, Write::kAdd}) {
                     std::vector<float> y(size_t(rows) * kStride, kUntouched);
-                    set.product(weight.matrix, 1, 5, x.view(), rows, y.data(), kStride, write);
+                    set.product(weight.matrix, 1, 5, x.view(), rows, y.data(), kStride, write, {});
                     record.begin(label("product: kind, groups, rows, write",
                                        {kind, groups, rows, int(write)}));
                     record.add(y);
@@ -92,7 +92,7 @@ void run_extreme_product(const KernelSet& set, Record& record) {
                 for (int8_t& each : x.values) each = int8_t(value);
                 for (int32_t& sum : x.sums) sum = value * kHalfGroup;
                 std::vector<float> y(5 * kColumns, kUntouched);
-                set.product(weight.matrix, 0, 1, x.view(), 5, y.data(), kColumns, Write::kSet);
+                set.product(weight.matrix, 0, 1, x.view(), 5, y.data(), kColumns, Write::kSet, {});
                 record.begin(label("extreme product: kind, quant, value", {kind, quant, value}));
                 record.add(y);
                 Fine fine(5, 2);
@@ -116,7 +116,7 @@ void run_halves(const KernelSet& set, Record& record) {
         Tiled x(1, 1);
         std::vector<float> y(kOutputs, kUntouched);
         set.product(weight.matrix, 0, kOutputs / kColumns, x.view(), 1, y.data(), kOutputs,
-                    Write::kSet);
+                    Write::kSet, {});
         record.begin(label("every half as a scale: kind", {kind}));
         record.add(y);
     }
