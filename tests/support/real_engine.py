@@ -100,9 +100,12 @@ async def engine_on_ranks(
         rig.check_all_free()
 
 
-async def solo_replies(model_path: Path, jobs: list[Job]) -> list[list[int]]:
+async def solo_replies(
+    model_path: Path, jobs: list[Job], *, dtype: str = "float32"
+) -> list[list[int]]:
     """What each job gives by itself: one lane, no cache, no drafts, ranks that never fail."""
-    plain: dict[str, Any] = {"prompt_cache": False, "max_drafts": 0, "group": {"num_lanes": 1}}
+    group = {"num_lanes": 1, "dtype": dtype}
+    plain: dict[str, Any] = {"prompt_cache": False, "max_drafts": 0, "group": group}
     replies = []
     async with engine_on_ranks(model_path, **plain) as rig:
         for job in jobs:

@@ -49,6 +49,9 @@ FAMILIES: dict[str, Any] = {
     ),
     "llama_tied": lambda: transformers.LlamaConfig(**_SIZES, tie_word_embeddings=True),
     "llama_biased": lambda: transformers.LlamaConfig(**_SIZES, attention_bias=True, mlp_bias=True),
+    "llama_biased_grouped": lambda: transformers.LlamaConfig(
+        **_SIZES | {"intermediate_size": 224}, attention_bias=True, mlp_bias=True
+    ),
     "llama3_rope": lambda: transformers.LlamaConfig(**_SIZES, rope_parameters=_LLAMA3),
     "linear_rope": lambda: transformers.LlamaConfig(**_SIZES, rope_parameters=_LINEAR),
     "mistral": lambda: transformers.MistralConfig(**_SIZES, sliding_window=None),
