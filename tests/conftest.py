@@ -1,8 +1,37 @@
-"""Properties are judged by what they say, not by how long a machine took over an example."""
+"""Properties are judged by what they say, not by how long a machine took over an example.
 
+`--native-library PATH` runs the tests with another build of the kernels, for sanitizers. Nothing
+but the tests can name another one: who loads it takes the one beside its sources.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from ranks.native import build
 
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--native-library", type=Path, help="another build of the kernels")
+
+
+def pytest_configure(config):
+    library = config.getoption("--native-library")
+    if library is None:
+        return
+    # Before anybody has taken it for a default.
+    assert "ranks.native.library" not in sys.modules
+    build.LIBRARY = library.absolute()
+    from ranks.native.library import why_no_library  # noqa: PLC0415
+
+    # Tests of kernels are left out where there is no library: here that would be all.
+    reason = why_no_library()
+    if reason is not None:
+        raise pytest.UsageError(f"--native-library {library}: {reason}")
