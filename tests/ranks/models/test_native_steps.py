@@ -81,7 +81,8 @@ def _one_by_one(world, tokens):
     return [world.step([row])[0] for row in rows]
 
 
-@settings(max_examples=25)
+@pytest.mark.timeout(240)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_in_any_steps_each_row_has_the_bits_that_it_has_alone(models_of, alone, data):
     variant = data.draw(st.sampled_from(sorted(VARIANTS)), "variant")
