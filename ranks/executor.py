@@ -225,9 +225,8 @@ class Executor:
         draws = [rows.draw for rows in drawing for _ in range(rows.num_draws)]
         if logits is None:
             return torch.zeros(len(draws), dtype=torch.int64, device=self._model.device)
-        ids, not_finite = draw_tokens(
-            logits, draws, [position for rows in drawing for position in rows.draw_positions]
-        )
+        positions = [position for rows in drawing for position in rows.draw_positions]
+        ids, not_finite = draw_tokens(logits, draws, positions, self._model.draw_rows)
         return ids.masked_fill(torch.tensor(not_finite, device=ids.device), _NOT_FINITE)
 
 

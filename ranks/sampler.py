@@ -11,7 +11,8 @@ Sums run in float64 and in a fixed order; rows are drawn one by one.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,8 +29,25 @@ _UNIFORM_BITS = 52
 _HEADS = (64, 1_024)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRow:
+    """One row of logits that draws with noise, and the position that its token will take."""
+
+    row: int
+    draw: Draw
+    position: int
+
+
+def draw_rows(logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
+    """The token that each of some finite rows of logits [n, vocab] draws."""
+    return [int(_draw_row(logits[one.row], one.draw, one.position)) for one in drawn]
+
+
 def draw_tokens(
-    logits: torch.Tensor, draws: list[Draw], positions: list[int]
+    logits: torch.Tensor,
+    draws: list[Draw],
+    positions: list[int],
+    draw_rows: Callable[[torch.Tensor, Sequence[DrawnRow]], list[int]] = draw_rows,
 ) -> tuple[torch.Tensor, list[bool]]:
     """Draw one token per row.
 
@@ -37,6 +55,7 @@ def draw_tokens(
         logits: float32 [n, vocab].
         draws: How each row draws.
         positions: The position that each drawn token will take.
+        draw_rows: What draws the finite rows that are not greedy.
 
     Returns:
         int64 [n] on the device of the logits, and whether each row was not finite.
@@ -44,11 +63,17 @@ def draw_tokens(
     assert len(draws) == len(positions) == logits.shape[0]
     with torch.inference_mode():
         token_ids, is_poisoned = _find_likeliest(logits)
-        for row, (draw, position) in enumerate(zip(draws, positions, strict=True)):
-            if is_poisoned[row]:
-                token_ids[row] = 0
-            elif draw.temperature > 0:
-                token_ids[row] = _draw_row(logits[row], draw, position)
+        token_ids.masked_fill_(
+            torch.tensor(is_poisoned, dtype=torch.bool, device=token_ids.device), 0
+        )
+        drawn = [
+            DrawnRow(row=row, draw=draw, position=positions[row])
+            for row, draw in enumerate(draws)
+            if draw.temperature > 0 and not is_poisoned[row]
+        ]
+        if drawn:
+            rows = torch.tensor([one.row for one in drawn], device=token_ids.device)
+            token_ids[rows] = torch.tensor(draw_rows(logits, drawn), device=token_ids.device)
     return token_ids, is_poisoned
 
 
@@ -90,11 +115,16 @@ def gumbel_noise(token_ids: torch.Tensor, *, seed: int, position: int) -> torch.
     The hash is of integers, and the same everywhere. Logarithms differ in their last bits
     between devices: rounding to float32 on the way hides most of that, not all.
     """
-    key = _mix(_mix(seed & _MASK) + position * _STEP)
+    key = noise_key(seed, position)
     hashed = _mix_tokens(token_ids * _signed(_STEP) + _signed(key))
     bits = (hashed >> (64 - _UNIFORM_BITS)) & ((1 << _UNIFORM_BITS) - 1)
     uniform = (bits.double() + 0.5) * 2.0**-_UNIFORM_BITS
     return -torch.log(-torch.log(uniform)).float().double()
+
+
+def noise_key(seed: int, position: int) -> int:
+    """What the noise of all tokens of a row is hashed with, 64 bits."""
+    return _mix(_mix(seed & _MASK) + position * _STEP)
 
 
 def _keep_top_k(

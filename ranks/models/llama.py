@@ -21,6 +21,7 @@ from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
+from ranks.sampler import DrawnRow, draw_rows
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows, build_inputs
 from ranks.tiles import product_name
@@ -152,6 +153,10 @@ class Llama:
             return no_draws if self._is_leader else None
         drawing = self._parts.norm(x.index_select(0, inputs.draw_rows))
         return self._parts.head(drawing, collective)
+
+    def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
+        """The token that each of some finite rows of its logits draws."""
+        return draw_rows(logits, drawn)
 
     def parts_ns(self) -> dict[str, int]:
         """None: torch does not say."""

@@ -24,6 +24,7 @@ from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_
 from ranks.native.layout import Rotations, lay_out
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
+from ranks.sampler import DrawnRow
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows
 from ranks.weights.model_config import ModelConfig
@@ -142,6 +143,10 @@ class NativeLlama:
             return torch.empty(0, self.config.vocab_size) if self._is_leader else None
         logits = self._engine.head(x[draw_rows], self._parts.norm, self._parts.head)
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
+
+    def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
+        """The token that each of some finite rows of its logits draws."""
+        return self._engine.draw_rows(logits.contiguous().numpy(), drawn)
 
     @property
     def parts(self) -> NativeParts:

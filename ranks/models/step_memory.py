@@ -28,6 +28,8 @@ _LOGIT_COPIES = 4
 _NATIVE_HIDDEN_COPIES, _MLP_UNIT, _QUERIES, _TILE_ROWS = 6, 64, 8, 8
 # One drawn row at a time: scores, noise and their parts, in 8 bytes each.
 _SAMPLER_COPIES = 12
+# A row that a thread of the library draws: tokens that are left, and those in order.
+_DRAW_COPIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,8 @@ def native_step_bytes(
     rows = limits.max_step_tokens + _TILE_ROWS
     kept = min(config.context_length, MAX_KEPT) * config.head_dim * _FLOAT32
     draws += kept * 2  # while more of it is made, it is there twice
-    return int(rows * row * _PADDED) + draws + config.vocab_size * _SAMPLER_COPIES * _FLOAT64
+    sampled = config.vocab_size * max(_SAMPLER_COPIES, num_threads * _DRAW_COPIES) * _FLOAT64
+    return int(rows * row * _PADDED) + draws + sampled
 
 
 def native_step_bytes_per_position(limits: StepLimits, *, num_threads: int) -> int:

@@ -5,6 +5,7 @@ instructions is chosen once, the widest that this processor has.
 """
 
 import ctypes
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from ranks.native.build import LIBRARY, source_digest
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
+from ranks.sampler import DrawnRow, noise_key
 from ranks.shards import Exchange
 
 INSTRUCTION_SETS = ("avx512", "avx2", "neon", "portable")
@@ -103,6 +105,18 @@ class _StepStruct(ctypes.Structure):
         ("cos", _POINTER),
         ("sin", _POINTER),
         ("pool", _PoolStruct),
+    )
+
+
+class _DrawStruct(ctypes.Structure):
+    """`Draw` of sampler.h."""
+
+    _fields_ = (
+        ("temperature", ctypes.c_double),
+        ("top_p", ctypes.c_double),
+        ("log_min_p", ctypes.c_double),
+        ("top_k", ctypes.c_int64),
+        ("key", ctypes.c_uint64),
     )
 
 
@@ -245,6 +259,17 @@ class NativeEngine:
         )  # fmt: skip
         return logits
 
+    def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
+        """The token that each of some finite rows of logits [n, vocab] draws."""
+        rows = np.array([one.row for one in drawn], dtype=np.int32)
+        structs = (_DrawStruct * len(drawn))(*map(_draw_struct, drawn))
+        token_ids = np.empty(len(drawn), dtype=np.int64)
+        self._functions.lanehost_draw(
+            self._model, address(logits), logits.shape[1], address(rows), structs, len(drawn),
+            address(token_ids),
+        )  # fmt: skip
+        return token_ids.tolist()
+
 
 def address(array: Array | None) -> ctypes.c_void_p:
     """Where an array lies, null for none."""
@@ -255,6 +280,17 @@ def address(array: Array | None) -> ctypes.c_void_p:
 def matrix_struct(matrix: PackedMatrix) -> MatrixStruct:
     """The struct of a matrix, which must live as long as the struct is used."""
     return MatrixStruct(address(matrix.data), int(matrix.kind), matrix.outputs, matrix.inputs)
+
+
+def _draw_struct(drawn: DrawnRow) -> _DrawStruct:
+    draw = drawn.draw
+    return _DrawStruct(
+        temperature=draw.temperature,
+        top_p=draw.top_p,
+        log_min_p=math.log(draw.min_p) if draw.min_p > 0 else -math.inf,
+        top_k=draw.top_k or 0,
+        key=noise_key(draw.seed, drawn.position),
+    )
 
 
 def _shape_struct(shape: ModelShape) -> _ShapeStruct:

@@ -3,6 +3,7 @@
 Arrays are numpy's, contiguous, float32 unless said otherwise; nobody checks them again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranks.native.packing import PackedMatrix
+from ranks.sampler import DrawnRow
 from ranks.shards import Exchange
 
 Floats = npt.NDArray[np.float32]
@@ -108,6 +110,10 @@ class Engine(Protocol):
 
         What is returned holds until the next call.
         """
+        ...
+
+    def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
+        """The token that each of some finite rows of logits [n, vocab] draws."""
         ...
 
     def parts_ns(self) -> dict[str, int]:

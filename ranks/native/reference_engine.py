@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ranks.native import reference
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 from ranks.native.reference import KeysValues, QuantizedRows, ReferenceMatrix
+from ranks.sampler import DrawnRow, draw_rows
 from ranks.shards import Exchange
 
 
@@ -74,6 +76,10 @@ class ReferenceEngine:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
         normed = reference.norm(x, norm, self._shape.norm_eps)
         return self._taken_apart(weight).product_finely(reference.quantize_finely(normed))
+
+    def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
+        """The token that each of some finite rows of logits [n, vocab] draws."""
+        return draw_rows(torch.from_numpy(logits), drawn)
 
     def parts_ns(self) -> dict[str, int]:
         """None: what numpy takes is of no interest."""

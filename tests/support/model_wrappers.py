@@ -6,6 +6,7 @@ import torch
 
 from ranks.kv_store import KvStore
 from ranks.models.registry import CausalLM
+from ranks.sampler import DrawnRow
 from ranks.shards import Collective
 from ranks.step_inputs import LaneRows
 
@@ -52,6 +53,9 @@ class WatchedModel:
             logits[self.spoil_draws, 5] = float("nan")
             self.spoil_draws = []
         return logits
+
+    def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
+        return self._model.draw_rows(logits, drawn)
 
     def parts_ns(self) -> dict[str, int]:
         return self._model.parts_ns()

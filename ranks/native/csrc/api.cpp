@@ -95,6 +95,10 @@ EXPORTED void lanehost_head(Model* model, const float* x, const float* norm, con
                             int rows, float* y) {
     model->head(x, norm, *weight, rows, y);
 }
+EXPORTED void lanehost_draw(Model* model, const float* logits, int width, const int32_t* rows,
+                            const lanehost::Draw* draws, int count, int64_t* ids) {
+    model->draw(logits, width, rows, draws, count, ids);
+}
 // Nanoseconds of the parts of the last step, in the order of watch.h.
 EXPORTED void lanehost_parts(const Model* model, int64_t* ns) {
     for (int part = 0; part < lanehost::kNumParts; part++) ns[part] = model->watch().ns(part);

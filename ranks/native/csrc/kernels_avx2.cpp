@@ -2,6 +2,8 @@
 // Each after the header that it is written against.
 #include "kernels_body.h"
 
+#include "kernels_products.h"
+
 #include "kernels_attention.h"
 
 namespace lanehost {

@@ -15,6 +15,7 @@
 
 #include "exchange.h"
 #include "kernels.h"
+#include "sampler.h"
 #include "team.h"
 #include "watch.h"
 
@@ -90,6 +91,9 @@ class Model {
     void add_total(const float* total, const float* bias, int rows, float* x);
     // y = weight times norm(x), whose rows are taken in fifteen bits.
     void head(const float* x, const float* norm, const Matrix& weight, int rows, float* y);
+    // ids[n]: what row rows[n] of logits [...][width], which must be finite, draws.
+    void draw(const float* logits, int width, const int32_t* rows, const Draw* draws, int count,
+              int64_t* ids);
     // Nanoseconds of each part of the last step, up to now.
     const Watch& watch() const { return watch_; }
     // Rises while a call computes, and stands still when it hangs; from any thread.
@@ -169,6 +173,7 @@ class Model {
     std::vector<Look> looks_;
     Pool pool_{};                      // of the step that runs
     std::vector<int64_t> wanted_runs_;  // bytes from the begin of a layer
+    std::vector<Sampler> samplers_;  // of members
     int64_t scores_stride_ = 0;
     int64_t member_scores_ = 0;  // floats of one member
     Quantized input_, heads_[kMaxShards], columns_[kMaxShards];
