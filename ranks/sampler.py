@@ -12,30 +12,17 @@ Sums run in float64 and in a fixed order; rows are drawn one by one.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from ranks.noise import FIRST, MASK, SECOND, STEP, DrawnRow, noise_key
 from ranks.plan import Draw
 
-_MASK = (1 << 64) - 1
-# SplitMix64 (Steele, Lea, Flood 2014): the step of its counter and its two multipliers.
-_STEP = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _UNIFORM_BITS = 52
 # top_p looks at so many of the likeliest tokens; what a row flatter than that keeps is
 # found among those that are not too unlikely to matter.
 _HEADS = (64, 1_024)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnRow:
-    """One row of logits that draws with noise, and the position that its token will take."""
-
-    row: int
-    draw: Draw
-    position: int
 
 
 def draw_rows(logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
@@ -116,15 +103,10 @@ def gumbel_noise(token_ids: torch.Tensor, *, seed: int, position: int) -> torch.
     between devices: rounding to float32 on the way hides most of that, not all.
     """
     key = noise_key(seed, position)
-    hashed = _mix_tokens(token_ids * _signed(_STEP) + _signed(key))
+    hashed = _mix_tokens(token_ids * _signed(STEP) + _signed(key))
     bits = (hashed >> (64 - _UNIFORM_BITS)) & ((1 << _UNIFORM_BITS) - 1)
     uniform = (bits.double() + 0.5) * 2.0**-_UNIFORM_BITS
     return -torch.log(-torch.log(uniform)).float().double()
-
-
-def noise_key(seed: int, position: int) -> int:
-    """What the noise of all tokens of a row is hashed with, 64 bits."""
-    return _mix(_mix(seed & _MASK) + position * _STEP)
 
 
 def _keep_top_k(
@@ -181,18 +163,10 @@ def _rank_by_mass(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return order, ordered.exp().cumsum(0)
 
 
-def _mix(value: int) -> int:
-    """The finaliser of SplitMix64 over 64 bits."""
-    value &= _MASK
-    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
-    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
-    return value ^ (value >> 31)
-
-
 def _mix_tokens(values: torch.Tensor) -> torch.Tensor:
-    """`_mix` over int64 [n]: products wrap, shifts are made logical."""
-    values = (values ^ _shift(values, 30)) * _signed(_FIRST)
-    values = (values ^ _shift(values, 27)) * _signed(_SECOND)
+    """The finaliser of SplitMix64 over int64 [n]: products wrap, shifts are made logical."""
+    values = (values ^ _shift(values, 30)) * _signed(FIRST)
+    values = (values ^ _shift(values, 27)) * _signed(SECOND)
     return values ^ _shift(values, 31)
 
 
@@ -202,5 +176,5 @@ def _shift(values: torch.Tensor, count: int) -> torch.Tensor:
 
 def _signed(value: int) -> int:
     """The int64 with the same bits."""
-    value &= _MASK
+    value &= MASK
     return value - (1 << 64) if value >> 63 else value

@@ -21,7 +21,8 @@ from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
-from ranks.sampler import DrawnRow, draw_rows
+from ranks.noise import DrawnRow
+from ranks.sampler import draw_rows
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows, build_inputs
 from ranks.tiles import product_name

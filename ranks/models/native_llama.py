@@ -20,11 +20,12 @@ import torch
 from ranks.kv_store import KvStore
 from ranks.layers.rotary import Rotary
 from ranks.models.llama import describe_geometry
+from ranks.models.native_layout import Rotations, lay_out
 from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
-from ranks.native.layout import Rotations, lay_out
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
-from ranks.sampler import DrawnRow
+from ranks.noise import DrawnRow
+from ranks.sampler import draw_rows
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows
 from ranks.weights.model_config import ModelConfig
@@ -146,6 +147,8 @@ class NativeLlama:
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some finite rows of its logits draws."""
+        if not self._engine.can_draw:
+            return draw_rows(logits, drawn)
         return self._engine.draw_rows(logits.contiguous().numpy(), drawn)
 
     @property

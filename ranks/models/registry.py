@@ -20,7 +20,7 @@ from ranks.models.native_weights import MatrixReader, Weights, why_not_native, w
 from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
 from ranks.native.library import why_no_library
-from ranks.sampler import DrawnRow
+from ranks.noise import DrawnRow
 from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows
 from ranks.weights.digests import digest_files

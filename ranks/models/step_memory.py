@@ -8,7 +8,7 @@ what a matrix library keeps for itself.
 from dataclasses import dataclass
 
 from ranks.layers.attention import MAX_SCORES, AttentionHeads
-from ranks.native.layout import MAX_KEPT
+from ranks.models.native_layout import MAX_KEPT
 from ranks.native.parts import ModelShape
 from ranks.step_inputs import MAX_GROUP_POSITIONS
 from ranks.weights.model_config import ModelConfig

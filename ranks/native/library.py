@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ranks.native.build import LIBRARY, source_digest
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
-from ranks.sampler import DrawnRow, noise_key
+from ranks.noise import DrawnRow, noise_key
 from ranks.shards import Exchange
 
 INSTRUCTION_SETS = ("avx512", "avx2", "neon", "portable")
@@ -174,6 +174,7 @@ class NativeEngine:
     """A model in the library; implements `Engine`."""
 
     can_exchange = True
+    can_draw = True
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranks.native.packing import PackedMatrix
-from ranks.sampler import DrawnRow
+from ranks.noise import DrawnRow
 from ranks.shards import Exchange
 
 Floats = npt.NDArray[np.float32]
@@ -79,11 +79,12 @@ class StepRows:
 class Engine(Protocol):
     """Runs a native model; two engines give the same bits.
 
-    `can_exchange` says whether `run` takes an exchange.
+    `can_exchange` says whether `run` takes an exchange, `can_draw` whether it draws.
     """
 
     name: str
     can_exchange: bool
+    can_draw: bool
 
     def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
         """Run all layers on x [rows, hidden], in place.

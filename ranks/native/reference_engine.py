@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ranks.native import reference
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 from ranks.native.reference import KeysValues, QuantizedRows, ReferenceMatrix
-from ranks.sampler import DrawnRow, draw_rows
+from ranks.noise import DrawnRow
 from ranks.shards import Exchange
 
 
@@ -23,6 +22,7 @@ class ReferenceEngine:
 
     name = "numpy"
     can_exchange = False
+    can_draw = False
 
     def __init__(self, shape: ModelShape, layers: Sequence[LayerParts]) -> None:
         self._shape = shape
@@ -78,8 +78,8 @@ class ReferenceEngine:
         return self._taken_apart(weight).product_finely(reference.quantize_finely(normed))
 
     def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of logits [n, vocab] draws."""
-        return draw_rows(torch.from_numpy(logits), drawn)
+        """Not here: `ranks/sampler.py` draws with torch."""
+        raise NotImplementedError
 
     def parts_ns(self) -> dict[str, int]:
         """None: what numpy takes is of no interest."""

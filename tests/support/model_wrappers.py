@@ -6,7 +6,7 @@ import torch
 
 from ranks.kv_store import KvStore
 from ranks.models.registry import CausalLM
-from ranks.sampler import DrawnRow
+from ranks.noise import DrawnRow
 from ranks.shards import Collective
 from ranks.step_inputs import LaneRows
 

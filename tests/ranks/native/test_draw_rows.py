@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ranks import sampler
+from ranks.noise import DrawnRow
 from ranks.plan import Draw
-from ranks.sampler import DrawnRow
 from tests.support.native_kernels import usable_sets
 from tests.support.native_models import in_library
 from tests.support.tiny_checkpoints import write_gguf
@@ -41,19 +41,20 @@ def make_logits(width, spread, seed, *, num_rows=1, is_coarse=False):
     return torch.from_numpy((values * spread).astype(np.float32))
 
 
-@settings(max_examples=300)
-@given(
-    width=st.integers(1, 500),
-    spread=SPREADS,
-    seed=st.integers(0, 2**32),
+ROWS = st.builds(
+    make_logits,
+    st.integers(1, 500),
+    SPREADS,
+    st.integers(0, 2**32),
     is_coarse=st.booleans(),
-    draw=DRAWS,
-    position=st.integers(0, 2**31),
 )
-@example(500, 1.0, 3, True, Draw(temperature=1.0, top_k=7), 5)
-@example(500, 1e30, 3, False, Draw(temperature=0.01, top_p=0.9), 5)
-def test_a_row_draws_what_torch_draws(model, width, spread, seed, is_coarse, draw, position):
-    logits = make_logits(width, spread, seed, is_coarse=is_coarse)
+
+
+@settings(max_examples=300)
+@given(logits=ROWS, draw=DRAWS, position=st.integers(0, 2**31))
+@example(make_logits(500, 1.0, 3, is_coarse=True), Draw(temperature=1.0, top_k=7), 5)
+@example(make_logits(500, 1e30, 3), Draw(temperature=0.01, top_p=0.9), 5)
+def test_a_row_draws_what_torch_draws(model, logits, draw, position):
     drawn = [DrawnRow(row=0, draw=draw, position=position)]
     assert model.draw_rows(logits, drawn) == sampler.draw_rows(logits, drawn)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranks.layers.rotary import Rotary
-from ranks.native.layout import MAX_KEPT, Rotations, lay_out
+from ranks.models.native_layout import MAX_KEPT, Rotations, lay_out
 from ranks.step_inputs import LaneRows, build_inputs
 from ranks.weights.hf_config import read_hf_config
 from tests.support.tiny_checkpoints import FAMILIES, HEAD_DIM
