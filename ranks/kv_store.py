@@ -6,9 +6,12 @@ for ever and pads block tables; the master's block n is block n + 1 here. Which 
 belongs to whom is the master's to know.
 """
 
+import math
+
 import torch
 
 from ranks.errors import OutOfRoom
+from ranks.large_pages import map_zeros
 from ranks.tiles import check_block_size
 
 
@@ -44,8 +47,8 @@ class KvStore:
         shape = (num_layers, 2, num_kv_heads, num_blocks + 1, block_size, head_dim)
         try:
             # [layers, keys and values, KV heads, blocks, positions, head_dim]
-            self._data = like.new_zeros(shape)
-        except RuntimeError as err:
+            self._data = _zeros(shape, like)
+        except (RuntimeError, OSError, OverflowError) as err:
             raise OutOfRoom(
                 f"{num_blocks} KV blocks of {block_size} positions do not fit: {err}"
             ) from err
@@ -90,3 +93,11 @@ class KvStore:
         for head, part in zip(pool, found, strict=True):
             torch.index_select(head, 0, block_ids, out=part)
         return found.flatten(1, 2)
+
+
+def _zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    size = math.prod(shape)
+    memory = map_zeros(size * like.element_size())
+    return torch.frombuffer(memory, dtype=like.dtype, count=size).view(shape)

@@ -7,8 +7,6 @@ its groups; a Q4_0 group, scale · (q - 8), becomes scale · q + minimum with th
 How a block lies in memory: `csrc/kernels.h`.
 """
 
-import contextlib
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,6 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from ranks.large_pages import map_zeros
 
 GROUP = 32
 COLUMNS = 16
@@ -250,17 +250,9 @@ class _Memory:
         """Uint8 [size] on a line of the cache, not set."""
         size_in_lines = -(-size // _LINE) * _LINE
         if size_in_lines > len(self._chunk):
-            self._chunk = _map(max(size_in_lines, _CHUNK))
+            self._chunk = np.frombuffer(map_zeros(max(size_in_lines, _CHUNK)), dtype=np.uint8)
         taken, self._chunk = self._chunk[:size], self._chunk[size_in_lines:]
         return taken
-
-
-def _map(size: int) -> Bytes:
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without large pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, dtype=np.uint8)
 
 
 _memory = _Memory()

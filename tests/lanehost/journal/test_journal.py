@@ -1,8 +1,6 @@
 """The journal of a master that runs: what clients were told is in it, wherever it is killed."""
 
 import shutil
-import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from lanehost.errors import (
     Draining,
     NotJournaled,
     RankGroupLost,
-    StartupFailed,
     StepFailed,
 )
 from lanehost.job import Failed, FinishReason, StopParams
@@ -24,12 +21,10 @@ from lanehost.journal.journal import (
     LEAST_COMPACT_BYTES,
     TOKEN_ROOM_BYTES,
     Journal,
-    journaling,
 )
 from lanehost.journal.records import Drawn, Ended, pack
 from lanehost.journal.recovery import recover
 from lanehost.journal.segment import PROOF
-from lanehost.settings import JournalSettings
 from tests.support.jobs import make_job
 from tests.support.journals import (
     HEADER,
@@ -353,40 +348,6 @@ def test_a_file_that_cannot_be_begun_leaves_the_old_one_in_use(tmp_path):
     journal.append([("job-1", [5])])
     assert names(tmp_path) == ["000001.journal"]
     assert tokens_on_disk(tmp_path) == {"job-1": [5]}
-
-
-def opened(folder, model=MODEL, disk=None):
-    wall = Wall()
-    return journaling(JournalSettings(folder=folder), "0", model, wall_clock=wall, disk=disk)
-
-
-def test_a_folder_has_one_server_and_is_its_owners_alone(tmp_path):
-    folder = tmp_path / "of" / "mine"
-    with opened(folder) as journal:
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        with pytest.raises(StartupFailed, match="in use by another server"), opened(folder):
-            pass
-        accept(journal)
-    with opened(folder) as journal:
-        assert journal.find("job-1") is not None
-    with (
-        pytest.raises(StartupFailed, match="another model"),
-        opened(folder, replace(MODEL, dtype="int8")),
-    ):
-        pass
-
-
-def test_a_folder_that_cannot_be_used_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StartupFailed, match="cannot be used"), opened(tmp_path / "file" / "in"):
-        pass
-    disk = SmallDisk(0)
-    with (
-        pytest.raises(StartupFailed, match=r"cannot be written: .*No space"),
-        opened(tmp_path / "full", disk=disk),
-    ):
-        pass
-    assert names(tmp_path / "full") == []
 
 
 def test_a_reply_that_is_given_up_is_logged_and_forgotten(tmp_path):
