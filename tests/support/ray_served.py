@@ -106,8 +106,11 @@ def _is_server(process: psutil.Process) -> bool:
     return False
 
 
-def checkout_environment() -> dict[str, str]:
-    """Return what lets processes that Ray starts find this checkout, and keeps Ray to itself."""
+def ray_environment() -> dict[str, str]:
+    """Return what lets processes that Ray starts find this checkout, and keeps Ray to itself.
+
+    Ray reads it when it is first imported.
+    """
     return {
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -6,7 +6,6 @@ The tests run in the order of the file, over one Ray: the last ones break it.
 import contextlib
 import importlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import warnings
 import psutil
 import pytest
 
-from tests.support.ray_served import checkout_environment, ray_serving
+from tests.support.ray_served import ray_serving
 from tests.support.tiny_folder import write_tiny_folder
 
 pytestmark = [
@@ -31,7 +30,6 @@ HEADS = ["the cat sat on the mat " * 24, "a dog ran to the house " * 24]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = write_tiny_folder(tmp_path_factory.mktemp("tiny"), context=4096)
-    os.environ.update(checkout_environment())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # What is open may take its time to end, on a busy machine too.
