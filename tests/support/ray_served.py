@@ -9,7 +9,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -26,9 +26,22 @@ START_ATTEMPTS = 4
 class RayServed:
     """The application, and how to look behind it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, serve: Any, build: Callable[[], Any], num_replicas: int) -> None:
         self.url = url
+        self._serve = serve
+        self._build = build
+        self._num_replicas = num_replicas
         self.client = httpx.Client(base_url=url, timeout=60, verify=False, trust_env=False)
+
+    def deploy(self) -> None:
+        """Start the application, also once more after it was deleted."""
+        self._serve.run(self._build(), name=APP)
+
+    def is_whole(self) -> bool:
+        """Say whether all replicas run and Ray knows it, so that requests can go to each."""
+        deployed = self._serve.status().applications[APP].deployments["Replica"]
+        states = deployed.replica_states
+        return states.get("RUNNING") == self._num_replicas == sum(states.values())
 
     def servers(self) -> list[psutil.Process]:
         """Return the processes of the servers, without their ranks."""
@@ -63,8 +76,9 @@ def ray_serving(**options: Any) -> Iterator[RayServed]:
     try:
         port = free_port()
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        serve.run(app.build(given), name=APP)
-        served = RayServed(f"http://127.0.0.1:{port}")
+        url = f"http://127.0.0.1:{port}"
+        served = RayServed(url, serve, lambda: app.build(given), given.replicas)
+        served.deploy()
         with served.client:
             yield served
         serve.shutdown()
