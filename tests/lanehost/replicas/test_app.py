@@ -92,7 +92,7 @@ def test_refusals_are_the_servers_own(served):
 
 
 def test_prompts_that_begin_alike_find_what_was_computed(served):
-    for head in ("where the mouse lives " * 24, "of birds and fish " * 24):
+    for head in ("where the mouse lives " * 30, "of birds and fish now " * 30):
         first, *later = [ask(served, f"{head}{number}") for number in range(5)]
         assert cached(first) == 0
         assert all(cached(reply) > 0 for reply in later)
