@@ -17,7 +17,7 @@ NEIGHBOUR = {"prompt": "The history of the lighthouse", "max_tokens": 120, "igno
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("served"), "--dtype", "float32") as running:
+    with serving(tmp_path_factory.mktemp("served")) as running:
         yield running
 
 

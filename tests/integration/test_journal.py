@@ -189,7 +189,9 @@ def test_killed_while_it_loads_and_recovers_nothing_is_lost(tmp_path, checkpoint
 def test_after_a_drain_that_was_too_short_replies_go_on(tmp_path, checkpoint):
     args = ("--journal", str(tmp_path / "journal"))
     readers = [Reader(request) for request in requests()[:4]]
-    with server(tmp_path, checkpoint, *args, "--drain-timeout", "0") as served:
+    with server(
+        tmp_path, checkpoint, *args, "--drain-grace", "0", "--drain-timeout", "0"
+    ) as served:
         told = threading.Event()
         reading = threading.Thread(target=read_all, args=(served, readers, told.set))
         reading.start()
