@@ -100,10 +100,12 @@ class Segment:
 
     def close(self) -> None:
         """Give the room back that was not used."""
+        # Its number is given to whatever is opened next: nothing here may use it once more.
+        handle, self._handle = self._handle, -1
         try:
-            os.ftruncate(self._handle, self.num_bytes)
+            os.ftruncate(handle, self.num_bytes)
         finally:
-            os.close(self._handle)
+            os.close(handle)
 
     def _write(self, content: bytes) -> None:
         written = 0

@@ -86,8 +86,7 @@ async def test_a_process_that_ends_by_itself_says_so_once():
 async def test_the_death_pipe_is_open_until_the_stop():
     process = await spawn("import os, sys; os.read(int(sys.argv[2]), 1); raise SystemExit(5)")
     assert process.exit_code is None
-    os.close(process._death_pipe)
-    process._death_pipe = None
+    process._close_death_pipe()
     assert await process.exited() == 5
     await process.stop(timeout_s=1)
 
