@@ -40,7 +40,7 @@ def test_what_transformers_writes_is_read(tmp_path, family):
     assert config.head_dim == (32 if family.startswith("qwen3") else 16)
     assert config.is_tied == (family == "llama_tied")
     assert config.has_qkv_bias == family.startswith(("llama_biased", "qwen2"))
-    assert config.has_output_bias == config.has_mlp_bias == (family == "llama_biased")
+    assert config.has_output_bias == config.has_mlp_bias == family.startswith("llama_biased")
     windows = {"mistral_window": (9, 9), "qwen2_window": (None, 9)}
     assert config.layer_windows == windows.get(family, (None, None))
 
