@@ -12,14 +12,17 @@ reader or makes it allocate more than a payload's bound.
 
 import struct
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import blake2b
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgpack
+from pydantic import TypeAdapter, ValidationError
 
 _HEAD = struct.Struct("<I4s8s")
 HEAD_BYTES = _HEAD.size
 _PART_BYTES = 1 << 16
+_Record = TypeVar("_Record")
 
 
 class FrameChanged(Exception):
@@ -126,8 +129,19 @@ def rest_is_zero(source: IO[bytes]) -> bool:
     return not any(any(part) for part in iter(lambda: source.read(_PART_BYTES), b""))
 
 
-class NotMsgpack(Exception):
-    """Bytes that are no msgpack of ours; the message says why."""
+class NotARecord(Exception):
+    """Bytes that are no record of ours; the message says why."""
+
+
+def pack_fields(fields: object) -> bytes:
+    """Write fields as msgpack; words of an enum as their values."""
+    packed = msgpack.packb(fields, use_bin_type=True, default=_value_of)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def _value_of(word: Enum) -> object:
+    return word.value
 
 
 # Any: what msgpack gives, not looked at yet.
@@ -135,7 +149,7 @@ def unpack_fields(payload: bytes) -> Any:
     """Read msgpack, bounded by the size of its bytes.
 
     Raises:
-        NotMsgpack: it is none.
+        NotARecord: it is none.
     """
     try:
         return msgpack.unpackb(
@@ -150,4 +164,20 @@ def unpack_fields(payload: bytes) -> Any:
             max_ext_len=0,
         )
     except (msgpack.UnpackException, ValueError, RecursionError) as err:
-        raise NotMsgpack(type(err).__name__) from None
+        raise NotARecord(f"no msgpack: {type(err).__name__}") from None
+
+
+# Any: what `unpack_fields` gave.
+def check_fields(adapter: TypeAdapter[_Record], fields: Any) -> _Record:
+    """Make a record of fields.
+
+    Raises:
+        NotARecord: they are none; the message has where and what kind, and not the input, which
+            may be of a prompt.
+    """
+    try:
+        return adapter.validate_python(fields)
+    except ValidationError as err:
+        wrong = err.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None

@@ -6,13 +6,11 @@ judged by the door, like that of any request.
 """
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Annotated, Literal
 
-import msgpack
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from lanehost.frames import NotMsgpack, unpack_fields
+from lanehost.frames import check_fields, pack_fields, unpack_fields
 from lanehost.job import Finished, Priority, StopParams
 from ranks.plan import Draw
 
@@ -22,10 +20,6 @@ _Number = Annotated[int, Field(ge=0, lt=1 << 48)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Seconds = Annotated[float, Field(ge=0, lt=1 << 40, allow_inf_nan=False)]
 _Run = tuple[_Number, _Number, tuple[_TokenId, ...]]
-
-
-class NotARecord(Exception):
-    """Bytes that are no record of ours; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +117,10 @@ def pack(record: Record) -> bytes:
         if isinstance(record, Drawn)
         else _ADAPTER.dump_python(record)
     )
-    packed = msgpack.packb(fields, use_bin_type=True, default=_value_of)
-    assert isinstance(packed, bytes)
+    packed = pack_fields(fields)
     if len(packed) > MAX_RECORD_BYTES:
         raise ValueError(f"a record has {len(packed)} bytes, limit {MAX_RECORD_BYTES}")
     return packed
-
-
-def _value_of(word: Enum) -> object:
-    return word.value
 
 
 def unpack(payload: bytes) -> Record:
@@ -140,12 +129,4 @@ def unpack(payload: bytes) -> Record:
     Raises:
         NotARecord: they are none of ours.
     """
-    try:
-        return _ADAPTER.validate_python(unpack_fields(payload))
-    except ValidationError as err:
-        # Where and what kind, and not the input: it may be of a prompt.
-        wrong = err.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None
-    except NotMsgpack as err:
-        raise NotARecord(f"no msgpack: {err}") from None
+    return check_fields(_ADAPTER, unpack_fields(payload))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from lanehost.errors import StartupFailed
-from lanehost.frames import FrameChanged, FrameReader, Proof, rest_is_zero
-from lanehost.journal.records import MAX_RECORD_BYTES, NotARecord, Record, pack, unpack
+from lanehost.frames import FrameChanged, FrameReader, NotARecord, Proof, rest_is_zero
+from lanehost.journal.records import MAX_RECORD_BYTES, Record, pack, unpack
 
 FORMAT_VERSION = 1
 MAGIC = b"lanehost-journal"

@@ -8,14 +8,12 @@ from: see `Redactor`.
 """
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, TypeVar
 
-import msgpack
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from lanehost.frames import NotMsgpack, unpack_fields
+from lanehost.frames import NotARecord, check_fields, pack_fields, unpack_fields
 from lanehost.job import Priority
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import Chunk, Draw, LaneDraft, LaneFault, RefusalKind, StepPlan
@@ -30,10 +28,6 @@ _WIDE_NUMBERS = frozenset(
 _AT_LEAST_ONE = frozenset({"block_size", "num_lanes", "vocab_size", "world_size"})
 # What stands where a token id of a prompt was.
 REDACTED_ID = 0
-
-
-class NotARecord(Exception):
-    """Bytes that are no record of ours; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,13 +182,7 @@ _ADAPTER: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminato
 
 def pack(record: Record) -> bytes:
     """Return the bytes of a record."""
-    packed = msgpack.packb(_ADAPTER.dump_python(record), use_bin_type=True, default=_value_of)
-    assert isinstance(packed, bytes)
-    return packed
-
-
-def _value_of(word: Enum) -> object:
-    return word.value
+    return pack_fields(_ADAPTER.dump_python(record))
 
 
 def unpack(payload: bytes) -> Record:
@@ -203,17 +191,9 @@ def unpack(payload: bytes) -> Record:
     Raises:
         NotARecord: they are none of ours.
     """
-    try:
-        fields = unpack_fields(payload)
-        _check_numbers("record", fields)
-        record = _ADAPTER.validate_python(fields)
-    except ValidationError as err:
-        # Where and what kind, and not the input: it may be of a prompt.
-        wrong = err.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise NotARecord(f"{where or 'record'}: {wrong['type']}") from None
-    except NotMsgpack as err:
-        raise NotARecord(f"no msgpack: {err}") from None
+    fields = unpack_fields(payload)
+    _check_numbers("record", fields)
+    record = check_fields(_ADAPTER, fields)
     if isinstance(record, StepReturned):
         _check_lanes(record)
     return record

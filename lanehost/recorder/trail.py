@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from lanehost.frames import FrameChanged, FrameReader, Proof
+from lanehost.frames import FrameChanged, FrameReader, NotARecord, Proof
 from lanehost.recorder.records import (
     MAX_RECORD_BYTES,
     Header,
-    NotARecord,
     Note,
     Record,
     StepSubmitted,

@@ -11,7 +11,7 @@ from lanehost.frames import (
     HEAD_BYTES,
     FrameChanged,
     FrameReader,
-    NotMsgpack,
+    NotARecord,
     Proof,
     unpack_fields,
 )
@@ -92,7 +92,7 @@ def test_a_frame_of_another_format_or_place_is_none():
 def test_any_bytes_are_fields_or_no_msgpack(payload):
     try:
         unpack_fields(payload)
-    except NotMsgpack:
+    except NotARecord:
         return
 
 
@@ -102,5 +102,5 @@ def test_deep_and_foreign_msgpack_is_refused():
         msgpack.packb(msgpack.ExtType(5, b"x")),
         b"\xdb\xff\xff\xff\xff",
     ):
-        with pytest.raises(NotMsgpack):
+        with pytest.raises(NotARecord):
             unpack_fields(payload)

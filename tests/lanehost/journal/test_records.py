@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.frames import NotARecord
 from lanehost.job import FinishReason, Priority, StopParams
 from lanehost.journal import records
-from lanehost.journal.records import Closed, Drawn, Ended, NotARecord, Ready, pack, unpack
+from lanehost.journal.records import Closed, Drawn, Ended, Ready, pack, unpack
 from ranks.plan import Draw
 from tests.support.journals import HEADER, accepted, drawn, ended, finished
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.frames import NotARecord
 from lanehost.job import Priority
 from lanehost.recorder import records
 from lanehost.recorder.records import (
@@ -17,7 +18,6 @@ from lanehost.recorder.records import (
     Header,
     JobArrived,
     JobSeated,
-    NotARecord,
     Redactor,
     StepReturned,
     StepSubmitted,
