@@ -147,7 +147,7 @@ class NativeLlama:
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some finite rows of its logits draws."""
-        if not self._engine.can_draw:
+        if self._engine.draw_rows is None:
             return draw_rows(logits, drawn)
         return self._engine.draw_rows(logits.contiguous().numpy(), drawn)
 

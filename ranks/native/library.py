@@ -174,7 +174,6 @@ class NativeEngine:
     """A model in the library; implements `Engine`."""
 
     can_exchange = True
-    can_draw = True
 
     def __init__(
         self,

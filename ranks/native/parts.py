@@ -3,7 +3,7 @@
 Arrays are numpy's, contiguous, float32 unless said otherwise; nobody checks them again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,12 +79,11 @@ class StepRows:
 class Engine(Protocol):
     """Runs a native model; two engines give the same bits.
 
-    `can_exchange` says whether `run` takes an exchange, `can_draw` whether it draws.
+    `can_exchange` says whether `run` takes an exchange.
     """
 
     name: str
     can_exchange: bool
-    can_draw: bool
 
     def run(self, step: StepRows, x: Floats, exchange: Exchange | None = None) -> None:
         """Run all layers on x [rows, hidden], in place.
@@ -113,8 +112,9 @@ class Engine(Protocol):
         """
         ...
 
-    def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of logits [n, vocab] draws."""
+    @property
+    def draw_rows(self) -> Callable[[Floats, Sequence[DrawnRow]], list[int]] | None:
+        """Give the token that each of some finite rows of logits [n, vocab] draws, where it can."""
         ...
 
     def parts_ns(self) -> dict[str, int]:

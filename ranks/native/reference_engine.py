@@ -13,7 +13,6 @@ from ranks.native import reference
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Floats, LayerParts, ModelShape, StepRows
 from ranks.native.reference import KeysValues, QuantizedRows, ReferenceMatrix
-from ranks.noise import DrawnRow
 from ranks.shards import Exchange
 
 
@@ -22,7 +21,7 @@ class ReferenceEngine:
 
     name = "numpy"
     can_exchange = False
-    can_draw = False
+    draw_rows = None
 
     def __init__(self, shape: ModelShape, layers: Sequence[LayerParts]) -> None:
         self._shape = shape
@@ -76,10 +75,6 @@ class ReferenceEngine:
         """Norm and project [rows, hidden] → [rows, outputs of the weight]."""
         normed = reference.norm(x, norm, self._shape.norm_eps)
         return self._taken_apart(weight).product_finely(reference.quantize_finely(normed))
-
-    def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
-        """Not here: `ranks/sampler.py` draws with torch."""
-        raise NotImplementedError
 
     def parts_ns(self) -> dict[str, int]:
         """None: what numpy takes is of no interest."""

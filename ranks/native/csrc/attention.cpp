@@ -10,10 +10,6 @@ constexpr int kLookRows = 8;      // rows of a prompt that attend in one go
 constexpr int kLookQueries = 64;  // queries of one call of the kernel
 constexpr int64_t kWantedBytes = 4 << 20;  // of a layer: what a cache holds of keys and values
 
-int64_t round_up(int64_t count, int64_t multiple) {
-    return (count + multiple - 1) / multiple * multiple;
-}
-
 }  // namespace
 
 // Who attends to what, and room for the scores.
@@ -40,7 +36,7 @@ void Model::plan_wanted(const Step& step) {
     pool_ = step.pool;
     wanted_runs_.clear();
     if (step.rows > 2 * step.num_lanes) return;
-    const int64_t block_bytes = pool_.block_size * shape_.head_dim * int64_t(sizeof(Half));
+    const int64_t block_bytes = pool_.block_bytes(shape_.head_dim);
     for (int lane = 0; lane < step.num_lanes; lane++) {
         const int64_t last = step.positions[step.lane_rows[lane + 1] - 1] / pool_.block_size;
         for (int head = 0; head < shape_.num_kv_heads; head++)
@@ -59,7 +55,7 @@ Wanted Model::wanted_of(size_t layer, Share share) const {
     const int64_t count = wanted_runs_.size();
     if (count == 0 || layer == layers_.size() || layers_[layer].window) return {};
     const int64_t first = count * share.from / products_end_, last = count * share.to / products_end_;
-    const int64_t block_bytes = pool_.block_size * shape_.head_dim * int64_t(sizeof(Half));
+    const int64_t block_bytes = pool_.block_bytes(shape_.head_dim);
     return {reinterpret_cast<const uint8_t*>(pool_.data + int64_t(layer) * pool_.layer_stride),
             wanted_runs_.data() + first, int32_t(last - first), int32_t((block_bytes + 63) / 64)};
 }

@@ -12,9 +12,6 @@ constexpr int kLayerStages = 12;  // with two exchanges of two stages
 constexpr int kPiecesEach = 4;  // of a stage, for each member: some may come late
 
 int tiles(int rows) { return (rows + kTileRows - 1) / kTileRows; }
-int64_t round_up(int64_t count, int64_t multiple) {
-    return (count + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 

@@ -23,6 +23,10 @@ namespace lanehost {
 
 constexpr int kMaxShards = 2;
 
+inline int64_t round_up(int64_t count, int64_t multiple) {
+    return (count + multiple - 1) / multiple * multiple;
+}
+
 // The structs below are laid out as `ranks/native/library.py` writes them.
 struct Shape {
     int32_t hidden;
@@ -61,6 +65,7 @@ struct Pool {
     int64_t part_stride;   // from keys to values
     int64_t head_stride;   // from one KV head to the next
     int64_t block_size;
+    int64_t block_bytes(int head_dim) const { return block_size * head_dim * int64_t(sizeof(Half)); }
 };
 
 // The rows of a step. Rows of one lane lie one after another, in the order of positions.
