@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lanehost.door.readmit import MAX_RECOVERIES
 from lanehost.errors import (
     Cancelled,
     Draining,
@@ -80,8 +81,13 @@ async def over_deaths(folder, other, lives, num_callers, max_drafts):
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 5), st.sampled_from([0, 4]))
-def test_over_any_number_of_deaths_clients_have_each_token_once_and_the_undisturbed_reply(
+@given(
+    # One more death without a token, and the reply would be given up as poison.
+    st.lists(st.integers(0, 40), max_size=MAX_RECOVERIES),
+    st.integers(1, 5),
+    st.sampled_from([0, 4]),
+)
+def test_over_as_many_deaths_as_are_borne_clients_have_each_token_once_and_the_undisturbed_reply(
     tmp_path_factory, lives, num_callers, max_drafts
 ):
     folder, other = tmp_path_factory.mktemp("lives"), tmp_path_factory.mktemp("other")
