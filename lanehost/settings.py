@@ -114,6 +114,7 @@ class RankGroupSettings:
     how many losses in a row are answered with a new epoch; 0 makes the first one the last.
 
     With a `rank_port` only rank 0 is this host's: the others are those of agents, which dial it.
+    `disk_folder` is where the prompt cache has its files, the same path on every host.
     """
 
     model_path: Path
@@ -133,6 +134,7 @@ class RankGroupSettings:
     stall_timeout_s: float = 30.0
     max_restarts: int = 8
     rank_port: RankPortSettings | None = None
+    disk_folder: Path | None = None
 
     @property
     def followed_ranks(self) -> range:

@@ -25,6 +25,7 @@ from ranks.link import MasterLink
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.progress import Progress
 from ranks.settings import RankSettings
+from ranks.wire.file_messages import FileDone, FileFault, FileOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -180,10 +181,22 @@ class _Life:
                 self._form(order)
             case Leave(epoch=epoch):
                 self._leave(epoch)
+            case FileOrder() as order:
+                self._refuse_file(order)
             case Shutdown(reason=reason):
                 log.info("shutdown", reason=reason)
                 return False
         return True
+
+    def _refuse_file(self, order: FileOrder) -> None:
+        self._link.send(
+            FileDone(
+                order_id=order.order_id,
+                epoch=order.epoch,
+                fault=FileFault.GONE,
+                message="this rank has no folder for files",
+            )
+        )
 
     def _form(self, order: Form) -> None:
         abort = self._epochs.begin(order.epoch)

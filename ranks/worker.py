@@ -109,6 +109,7 @@ class ModelWorker:
             device=device.type,
             collective=collective,
             weights=self._model.weights,
+            kv_layout=self._model.kv_layout,
         )
 
     def form(self, order: Form, abort: Abort) -> None:

@@ -32,6 +32,7 @@ NO_MIRRORED_TEST = {
     "lanehost/rank_group/watcher.py": "a protocol: nothing to run",
     "ranks/errors.py": "classes only",
     "ranks/native/parts.py": "data and a protocol",
+    "ranks/wire/file_messages.py": "data only",
     "ranks/wire/follow_messages.py": "data only",
 }
 

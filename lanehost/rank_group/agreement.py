@@ -216,6 +216,8 @@ def group_facts(
         collective=leader.collective,
         kv_bytes_per_block=sum(facts.kv_bytes_per_block for facts in loaded.values()),
         weights=leader.weights,
+        # Hosts of unlike processors may serve together.
+        kv_layout=" | ".join(dict.fromkeys(loaded[rank].kv_layout for rank in sorted(loaded))),
     )
 
 

@@ -42,6 +42,7 @@ from lanehost.rank_group.starter import Doorway, RankStarter
 from lanehost.rank_group.store import RendezvousStore
 from lanehost.settings import CHEAP_ROWS, RankGroupSettings
 from ranks.plan import StepRefused, StepResult
+from ranks.wire.file_messages import FileDone
 from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import (
     Broken,
@@ -71,7 +72,7 @@ class Crew:
         *,
         rank_command: tuple[str, ...],
         tell: Callable[[Event], None],
-        on_answer: Callable[[int, Answer], None],
+        on_answer: Callable[[int, Answer | FileDone], None],
         on_progress: OnProgress,
     ) -> None:
         """Start nothing yet.
@@ -80,7 +81,7 @@ class Crew:
             settings: The model, the cut, the time-outs.
             rank_command: What starts a rank; its own arguments are appended.
             tell: Hears what happens.
-            on_answer: Hears what ranks answer to steps.
+            on_answer: Hears what ranks answer to steps and to works on files.
             on_progress: Hears how far the first start is.
         """
         self._settings = settings
@@ -310,7 +311,7 @@ class Crew:
         match message:
             case Heartbeat(step_id=step_id, num_stages=num_stages):
                 self.liveness.hear_beat(rank, step_id=step_id, num_stages=num_stages)
-            case StepResult() | StepRefused():
+            case StepResult() | StepRefused() | FileDone():
                 self._on_answer(rank, message)
             case LoadProgress():
                 seat.progress = message

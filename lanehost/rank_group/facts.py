@@ -37,7 +37,8 @@ class GroupFacts:
     """Facts that hold for one epoch; each is the same on every rank, or the smallest of them.
 
     `kv_bytes_per_block` is what a KV block takes on all ranks together, `weights` what weights
-    are held as; 0 and "" where they were not told, as in trails of earlier versions.
+    are held as, `kv_layout` what keys and values are and how they were computed; 0 and "" where
+    they were not told, as in trails of earlier versions.
     """
 
     epoch: int
@@ -55,6 +56,7 @@ class GroupFacts:
     collective: str
     kv_bytes_per_block: int = 0
     weights: str = ""
+    kv_layout: str = ""
 
     @property
     def kv_tokens(self) -> int:

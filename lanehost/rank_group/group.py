@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
+from lanehost.rank_group.files import GroupFiles
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.codec import encode_master_message
+from ranks.wire.file_messages import FileDone
 
 LEADER = 0
 # From one rank's word that it could not run a step to that of the slowest other one. They
@@ -46,6 +48,7 @@ class RankGroup:
         self._fellows_grace_s = fellows_grace_s
         self._on_lost = on_lost
         self._links = links
+        self.files = GroupFiles(epoch=facts.epoch, links=links)
         self._in_flight: deque[int] = deque()
         self._answers: dict[int, dict[int, Answer]] = {}
         self._changed = asyncio.Event()
@@ -107,6 +110,7 @@ class RankGroup:
 
     def _end(self, error: RankGroupLost) -> None:
         self._lost.set_result(error)
+        self.files.lose(error)
         self._changed.set()
 
     def _take_oldest(self) -> Answer:
@@ -122,9 +126,15 @@ class RankGroup:
         """Return the step that this rank is to answer next, None when it owes nothing."""
         return next((step for step in self._in_flight if rank not in self._answers[step]), None)
 
-    def take_answer(self, rank: int, message: Answer) -> None:
-        """Take what a rank said; anything but the answer that is due loses the group."""
+    def take_answer(self, rank: int, message: Answer | FileDone) -> None:
+        """Take what a rank said of a step or of a file.
+
+        Of steps, anything but the answer that is due loses the group.
+        """
         if self._lost.done():
+            return
+        if isinstance(message, FileDone):
+            self.files.take_done(rank, message)
             return
         due = self.owed_step(rank)
         if (message.step_id, message.epoch) != (due, self._facts.epoch):

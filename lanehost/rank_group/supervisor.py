@@ -46,6 +46,7 @@ from lanehost.rank_group.supervision import Patience, Supervision
 from lanehost.rank_group.watcher import EpochWatcher, Unwatched
 from lanehost.settings import RankGroupSettings
 from lanehost.tasks import beside, to_the_end
+from ranks.wire.file_messages import FileDone
 from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import Form
 
@@ -280,6 +281,7 @@ class RankSupervisor:
         if self._form is not None:
             return dataclasses.replace(self._form, epoch=epoch)
         check_agreement(self._crew.loaded)
+        folder = self._settings.disk_folder
         return Form(
             epoch=epoch,
             num_blocks=choose_num_blocks(self._settings, self._crew.loaded),
@@ -287,6 +289,7 @@ class RankSupervisor:
             num_lanes=self._settings.num_lanes,
             max_step_tokens=self._settings.max_step_tokens,
             collective_timeout_s=self._settings.collective_timeout_s,
+            disk_folder=None if folder is None else str(folder.absolute()),
         )
 
     def _serve(self, epoch: int) -> None:
@@ -328,7 +331,7 @@ class RankSupervisor:
         self._over = error
         self._changed.set()
 
-    def _take_answer(self, rank: int, answer: Answer) -> None:
+    def _take_answer(self, rank: int, answer: Answer | FileDone) -> None:
         # One that comes late is of an epoch that is over, and nobody waits for it.
         if self._group is not None:
             self._group.take_answer(rank, answer)

@@ -20,6 +20,7 @@ from ranks.layers.linear import are_rows_exact
 from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
+from ranks.models.state import kv_state, name_torch_layout
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
 from ranks.noise import DrawnRow
 from ranks.sampler import draw_rows
@@ -79,6 +80,13 @@ class Llama:
         self.dtype = like.dtype
         self.products = product_name(like.device, like.dtype)
         self.weights = str(like.dtype).removeprefix("torch.")
+        self.kv_layout = name_torch_layout(like.dtype, products=self.products, device=like.device)
+        self.state = kv_state(
+            num_layers=config.num_layers,
+            num_kv_heads=heads.num_kv_heads,
+            head_dim=heads.head_dim,
+            dtype=like.dtype,
+        )
         self.geometry = describe_geometry(config, shards)
         self._is_leader = shards.rank == 0
         self._mlp_width = sum(map(len, shards.held_parts(config.intermediate_size)))

@@ -21,6 +21,7 @@ from ranks.kv_store import KvStore
 from ranks.layers.rotary import Rotary
 from ranks.models.llama import describe_geometry
 from ranks.models.native_layout import Rotations, lay_out
+from ranks.models.state import kv_state, name_exact_layout
 from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
 from ranks.native.packing import PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
@@ -75,6 +76,13 @@ class NativeLlama:
         self.geometry = describe_geometry(config, shards)
         self.products = f"native-{engine.name}"
         self.weights = parts.held_as
+        self.kv_layout = name_exact_layout(torch.float16)
+        self.state = kv_state(
+            num_layers=config.num_layers,
+            num_kv_heads=parts.shape.num_kv_heads,
+            head_dim=parts.shape.head_dim,
+            dtype=torch.float16,
+        )
         self._is_leader = shards.rank == 0
         self._holds_all = len(shards.held) == shards.num_shards
         self._parts = parts

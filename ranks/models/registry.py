@@ -17,6 +17,7 @@ from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
 from ranks.models.native_loader import load_native
 from ranks.models.native_weights import MatrixReader, Weights, why_not_native, why_not_rounded
+from ranks.models.state import StateTensor
 from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
 from ranks.native.library import why_no_library
@@ -45,6 +46,8 @@ class CausalLM(Protocol):
     dtype: torch.dtype
     products: str
     weights: str
+    kv_layout: str
+    state: tuple[StateTensor, ...]
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""

@@ -14,6 +14,8 @@ from ranks.errors import BadMessage
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.wire import rank_pb2 as pb
 from ranks.wire.checks import positive, within
+from ranks.wire.file_codec import done_from_pb, done_to_pb, order_from_pb, order_to_pb
+from ranks.wire.file_messages import FileDone, FileOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -130,6 +132,7 @@ def _loaded_from_pb(loaded: pb.Loaded) -> Loaded:
         device=loaded.device,
         collective=loaded.collective,
         weights=loaded.weights,
+        kv_layout=loaded.kv_layout,
     )
 
 
@@ -156,6 +159,7 @@ def _form_from_pb(form: pb.Form) -> Form:
         collective_timeout_s=within(
             "form.collective_timeout_s", form.collective_timeout_s, 0.001, 86400.0
         ),
+        disk_folder=form.disk_folder if form.HasField("disk_folder") else None,
     )
 
 
@@ -179,6 +183,7 @@ _RANK_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Broken: ("broken", _same_fields(pb.Broken)),
     Left: ("left", _same_fields(pb.Left)),
     Fatal: ("fatal", _same_fields(pb.Fatal)),
+    FileDone: ("file_done", done_to_pb),
 }
 _MASTER_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Load: ("load", _same_fields(pb.Load)),
@@ -186,6 +191,7 @@ _MASTER_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     StepPlan: ("plan", plan_to_pb),
     Leave: ("leave", _same_fields(pb.Leave)),
     Shutdown: ("shutdown", _same_fields(pb.Shutdown)),
+    FileOrder: ("file_order", order_to_pb),
 }
 _RANK_DECODERS: dict[str, Callable[[Any], RankMessage]] = {
     "hello": _hello_from_pb,
@@ -200,6 +206,7 @@ _RANK_DECODERS: dict[str, Callable[[Any], RankMessage]] = {
     "broken": _broken_from_pb,
     "left": lambda left: Left(epoch=positive("left.epoch", left.epoch)),
     "fatal": lambda fatal: Fatal(message=fatal.message),
+    "file_done": done_from_pb,
 }
 _MASTER_DECODERS: dict[str, Callable[[Any], MasterMessage]] = {
     "load": _load_from_pb,
@@ -207,4 +214,5 @@ _MASTER_DECODERS: dict[str, Callable[[Any], MasterMessage]] = {
     "plan": plan_from_pb,
     "leave": lambda leave: Leave(epoch=positive("leave.epoch", leave.epoch)),
     "shutdown": lambda shutdown: Shutdown(reason=shutdown.reason),
+    "file_order": order_from_pb,
 }

@@ -2,7 +2,8 @@
 
 A rank says Hello, LoadProgress, Loaded, Ready, then one StepResult or StepRefused for
 each plan; Heartbeat all the while, Fatal at any time. The master says Load, Form, then plans;
-Shutdown at any time.
+Shutdown at any time. Beside the plans go works on files, FileOrder and FileDone, which the
+rank does and answers in an order of its own.
 
 An epoch ends when a rank says Broken, or when the master sees that one is lost. Then the master
 says Leave to those that live, each answers Left, whatever it was doing, and forgets the group,
@@ -12,6 +13,7 @@ its lanes and its KV; the weights stay. Form begins the next epoch.
 from dataclasses import dataclass, field
 
 from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.wire.file_messages import FileDone, FileOrder
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
@@ -69,6 +71,8 @@ class Loaded:
 
     `kv_bytes_per_block` is for blocks of the `block_size` of `Load`. The largest step
     takes `step_bytes`, and `step_bytes_per_block` for each block of its longest lane.
+    `kv_layout` names what keys and values are and how they were computed: where it is equal,
+    and model and cut are, they are equal bit for bit.
     """
 
     weights_digest: str
@@ -84,11 +88,15 @@ class Loaded:
     device: str
     collective: str
     weights: str
+    kv_layout: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """All ranks agree: form the group; the numbers are the same on every rank."""
+    """All ranks agree: form the group; the numbers are the same on every rank.
+
+    `disk_folder` is where the prompt cache has its files, on every host; None for nowhere.
+    """
 
     epoch: int
     num_blocks: int
@@ -96,6 +104,7 @@ class Form:
     num_lanes: int
     max_step_tokens: int
     collective_timeout_s: float
+    disk_folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,5 +177,6 @@ RankMessage = (
     | Broken
     | Left
     | Fatal
+    | FileDone
 )
-MasterMessage = Load | Form | StepPlan | Leave | Shutdown
+MasterMessage = Load | Form | StepPlan | Leave | Shutdown | FileOrder

@@ -18,15 +18,50 @@ class RefusalKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSAL_KIND_MISMATCH: _ClassVar[RefusalKind]
     REFUSAL_KIND_FAILED: _ClassVar[RefusalKind]
     REFUSAL_KIND_SKIPPED: _ClassVar[RefusalKind]
+
+class FileFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILE_FAULT_UNSPECIFIED: _ClassVar[FileFault]
+    FILE_FAULT_MISSING: _ClassVar[FileFault]
+    FILE_FAULT_TORN: _ClassVar[FileFault]
+    FILE_FAULT_CHECKSUM: _ClassVar[FileFault]
+    FILE_FAULT_FOREIGN: _ClassVar[FileFault]
+    FILE_FAULT_OLDER: _ClassVar[FileFault]
+    FILE_FAULT_NEWER: _ClassVar[FileFault]
+    FILE_FAULT_GEOMETRY: _ClassVar[FileFault]
+    FILE_FAULT_TOKENS: _ClassVar[FileFault]
+    FILE_FAULT_NO_SPACE: _ClassVar[FileFault]
+    FILE_FAULT_DENIED: _ClassVar[FileFault]
+    FILE_FAULT_IO: _ClassVar[FileFault]
+    FILE_FAULT_GONE: _ClassVar[FileFault]
+    FILE_FAULT_BUSY: _ClassVar[FileFault]
+    FILE_FAULT_NO_ROOM: _ClassVar[FileFault]
+    FILE_FAULT_UNCHECKED: _ClassVar[FileFault]
 LANE_FAULT_UNSPECIFIED: LaneFault
 LANE_FAULT_NAN: LaneFault
 REFUSAL_KIND_UNSPECIFIED: RefusalKind
 REFUSAL_KIND_MISMATCH: RefusalKind
 REFUSAL_KIND_FAILED: RefusalKind
 REFUSAL_KIND_SKIPPED: RefusalKind
+FILE_FAULT_UNSPECIFIED: FileFault
+FILE_FAULT_MISSING: FileFault
+FILE_FAULT_TORN: FileFault
+FILE_FAULT_CHECKSUM: FileFault
+FILE_FAULT_FOREIGN: FileFault
+FILE_FAULT_OLDER: FileFault
+FILE_FAULT_NEWER: FileFault
+FILE_FAULT_GEOMETRY: FileFault
+FILE_FAULT_TOKENS: FileFault
+FILE_FAULT_NO_SPACE: FileFault
+FILE_FAULT_DENIED: FileFault
+FILE_FAULT_IO: FileFault
+FILE_FAULT_GONE: FileFault
+FILE_FAULT_BUSY: FileFault
+FILE_FAULT_NO_ROOM: FileFault
+FILE_FAULT_UNCHECKED: FileFault
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal", "heartbeat", "broken", "left")
+    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal", "heartbeat", "broken", "left", "file_done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LOAD_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +72,7 @@ class ConnectRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    FILE_DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     load_progress: LoadProgress
     loaded: Loaded
@@ -47,21 +83,24 @@ class ConnectRequest(_message.Message):
     heartbeat: Heartbeat
     broken: Broken
     left: Left
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ...) -> None: ...
+    file_done: FileDone
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., file_done: _Optional[_Union[FileDone, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("load", "form", "plan", "shutdown", "leave")
+    __slots__ = ("load", "form", "plan", "shutdown", "leave", "file_order")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    FILE_ORDER_FIELD_NUMBER: _ClassVar[int]
     load: Load
     form: Form
     plan: StepPlan
     shutdown: Shutdown
     leave: Leave
-    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    file_order: FileOrder
+    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., file_order: _Optional[_Union[FileOrder, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("rank", "world_size", "pid", "build", "token")
@@ -106,7 +145,7 @@ class LoadProgress(_message.Message):
     def __init__(self, done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block", "weights")
+    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block", "weights", "kv_layout")
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +159,7 @@ class Loaded(_message.Message):
     STEP_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEP_BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    KV_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     weights_digest: str
     config_digest: str
     geometry: str
@@ -133,23 +173,26 @@ class Loaded(_message.Message):
     step_bytes: int
     step_bytes_per_block: int
     weights: str
-    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
+    kv_layout: str
+    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ..., weights: _Optional[str] = ..., kv_layout: _Optional[str] = ...) -> None: ...
 
 class Form(_message.Message):
-    __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s")
+    __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s", "disk_folder")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_LANES_FIELD_NUMBER: _ClassVar[int]
     MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    DISK_FOLDER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     num_blocks: int
     block_size: int
     num_lanes: int
     max_step_tokens: int
     collective_timeout_s: float
-    def __init__(self, epoch: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., collective_timeout_s: _Optional[float] = ...) -> None: ...
+    disk_folder: str
+    def __init__(self, epoch: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., collective_timeout_s: _Optional[float] = ..., disk_folder: _Optional[str] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("epoch",)
@@ -333,6 +376,108 @@ class Leave(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class FileName(_message.Message):
+    __slots__ = ("layout", "key")
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    layout: bytes
+    key: bytes
+    def __init__(self, layout: _Optional[bytes] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class FileHeader(_message.Message):
+    __slots__ = ("name", "num_tokens", "tokens_digest")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    name: FileName
+    num_tokens: int
+    tokens_digest: bytes
+    def __init__(self, name: _Optional[_Union[FileName, _Mapping]] = ..., num_tokens: _Optional[int] = ..., tokens_digest: _Optional[bytes] = ...) -> None: ...
+
+class SaveFile(_message.Message):
+    __slots__ = ("header", "block_ids")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    header: FileHeader
+    block_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, header: _Optional[_Union[FileHeader, _Mapping]] = ..., block_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CheckFile(_message.Message):
+    __slots__ = ("header",)
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    header: FileHeader
+    def __init__(self, header: _Optional[_Union[FileHeader, _Mapping]] = ...) -> None: ...
+
+class AdoptFile(_message.Message):
+    __slots__ = ("header", "block_ids")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    header: FileHeader
+    block_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, header: _Optional[_Union[FileHeader, _Mapping]] = ..., block_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DropFile(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: FileName
+    def __init__(self, name: _Optional[_Union[FileName, _Mapping]] = ...) -> None: ...
+
+class DeleteFiles(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedCompositeFieldContainer[FileName]
+    def __init__(self, names: _Optional[_Iterable[_Union[FileName, _Mapping]]] = ...) -> None: ...
+
+class SetAside(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedCompositeFieldContainer[FileName]
+    def __init__(self, names: _Optional[_Iterable[_Union[FileName, _Mapping]]] = ...) -> None: ...
+
+class SweepFiles(_message.Message):
+    __slots__ = ("known",)
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    known: _containers.RepeatedCompositeFieldContainer[FileName]
+    def __init__(self, known: _Optional[_Iterable[_Union[FileName, _Mapping]]] = ...) -> None: ...
+
+class FileOrder(_message.Message):
+    __slots__ = ("order_id", "epoch", "save", "check", "adopt", "drop", "delete", "set_aside", "sweep")
+    ORDER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    ADOPT_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    SWEEP_FIELD_NUMBER: _ClassVar[int]
+    order_id: int
+    epoch: int
+    save: SaveFile
+    check: CheckFile
+    adopt: AdoptFile
+    drop: DropFile
+    delete: DeleteFiles
+    set_aside: SetAside
+    sweep: SweepFiles
+    def __init__(self, order_id: _Optional[int] = ..., epoch: _Optional[int] = ..., save: _Optional[_Union[SaveFile, _Mapping]] = ..., check: _Optional[_Union[CheckFile, _Mapping]] = ..., adopt: _Optional[_Union[AdoptFile, _Mapping]] = ..., drop: _Optional[_Union[DropFile, _Mapping]] = ..., delete: _Optional[_Union[DeleteFiles, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., sweep: _Optional[_Union[SweepFiles, _Mapping]] = ...) -> None: ...
+
+class FileDone(_message.Message):
+    __slots__ = ("order_id", "epoch", "fault", "message", "num_bytes", "took_ns")
+    ORDER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOOK_NS_FIELD_NUMBER: _ClassVar[int]
+    order_id: int
+    epoch: int
+    fault: FileFault
+    message: str
+    num_bytes: int
+    took_ns: int
+    def __init__(self, order_id: _Optional[int] = ..., epoch: _Optional[int] = ..., fault: _Optional[_Union[FileFault, str]] = ..., message: _Optional[str] = ..., num_bytes: _Optional[int] = ..., took_ns: _Optional[int] = ...) -> None: ...
 
 class Shutdown(_message.Message):
     __slots__ = ("reason",)

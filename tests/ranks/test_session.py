@@ -12,6 +12,7 @@ from ranks.link import open_channel
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import EXIT_FATAL, EXIT_MASTER_LOST, EXIT_OK, live
 from ranks.settings import RankSettings
+from ranks.wire.file_messages import DropFile, FileFault, FileName, FileOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -354,3 +355,12 @@ def test_a_heart_beats_while_the_main_thread_works_and_tells_how_far_it_is(maste
         worker.go_on.set()
         while master.beats.get(timeout=10).step_id != 0:
             pass
+
+
+def test_a_work_on_files_is_answered_also_where_there_is_no_folder(master):
+    with living(master, ScriptedWorker()):
+        form(master)
+        work = DropFile(name=FileName(layout="00" * 32, key="11" * 32))
+        master.say(FileOrder(order_id=3, epoch=4, work=work))
+        done = master.hear()
+        assert (done.order_id, done.epoch, done.fault) == (3, 4, FileFault.GONE)

@@ -35,6 +35,7 @@ def loaded(**changes) -> Loaded:
         "device": "cpu",
         "collective": "gloo",
         "weights": "stored",
+        "kv_layout": "float32",
     }
     return Loaded(**(usual | changes))
 

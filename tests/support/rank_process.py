@@ -78,6 +78,7 @@ class ArithmeticWorker:
             device="cpu",
             collective="none",
             weights="stored",
+            kv_layout="tokens",
         )
 
     def form(self, order: Form, abort: Abort) -> None:

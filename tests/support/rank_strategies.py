@@ -14,6 +14,20 @@ from ranks.plan import (
     StepRefused,
     StepResult,
 )
+from ranks.wire.file_messages import (
+    AdoptFile,
+    CheckFile,
+    DeleteFiles,
+    DropFile,
+    FileDone,
+    FileFault,
+    FileHeader,
+    FileName,
+    FileOrder,
+    SaveFile,
+    SetAside,
+    SweepFiles,
+)
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -86,7 +100,35 @@ def results(pick) -> StepResult:
     )
 
 
+hex_digest = st.binary(min_size=32, max_size=32).map(bytes.hex)
+file_name = st.builds(FileName, layout=hex_digest, key=hex_digest)
+file_header = st.builds(FileHeader, name=file_name, num_tokens=positive, tokens_digest=hex_digest)
+file_names = st.lists(file_name, max_size=3).map(tuple)
+file_order = st.builds(
+    FileOrder,
+    order_id=st.integers(1, 2**64 - 1),
+    epoch=positive,
+    work=st.one_of(
+        st.builds(SaveFile, header=file_header, block_ids=ids),
+        st.builds(CheckFile, header=file_header),
+        st.builds(AdoptFile, header=file_header, block_ids=ids),
+        st.builds(DropFile, name=file_name),
+        st.builds(DeleteFiles, names=file_names),
+        st.builds(SetAside, names=file_names),
+        st.builds(SweepFiles, known=file_names),
+    ),
+)
+file_done = st.builds(
+    FileDone,
+    order_id=st.integers(1, 2**64 - 1),
+    epoch=positive,
+    fault=st.none() | st.sampled_from(FileFault),
+    message=text,
+    num_bytes=u64,
+    took_ns=u64,
+)
 master_messages = st.one_of(
+    file_order,
     plan,
     st.builds(
         Load,
@@ -107,11 +149,13 @@ master_messages = st.one_of(
         num_lanes=positive,
         max_step_tokens=positive,
         collective_timeout_s=st.floats(0.001, 86400),
+        disk_folder=st.none() | text,
     ),
     st.builds(Leave, epoch=positive),
     st.builds(Shutdown, reason=text),
 )
 rank_messages = st.one_of(
+    file_done,
     results(),
     st.builds(
         StepRefused,
@@ -140,6 +184,7 @@ rank_messages = st.one_of(
         device=text,
         collective=text,
         weights=text,
+        kv_layout=text,
     ),
     st.builds(Ready, epoch=positive),
     st.builds(Fatal, message=text),

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.disk_cache.interface import CheckFile, FileHeader
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.group import RankGroup, find_disagreement
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
+from ranks.wire.file_messages import FileDone, FileFault
 from tests.support.rank_facts import facts
 from tests.support.rank_stream import StreamContext
 
 D = bytes(16)
+HEADER = FileHeader(layout="00" * 32, key="11" * 32, num_tokens=16, tokens_digest="22" * 32)
 
 
 def result(step_id, *, digest=D, drawn=None, epoch=1):
@@ -252,3 +255,23 @@ def test_ranks_agree_only_when_all_ran_or_all_refused_alike(kinds):
         for rank, kind in enumerate(kinds)
     }
     assert (find_disagreement(answers) is None) == (len(set(kinds)) == 1)
+
+
+async def test_answers_about_files_go_to_the_files_of_this_epoch_and_lose_nobody():
+    async with played_group() as played:
+        outcomes = []
+        played.group.files.tell(outcomes.append)
+        played.group.files.start(CheckFile(order_id=5, header=HEADER))
+        played.ranks[0].say(FileDone(order_id=5, epoch=1))
+        played.ranks[1].say(FileDone(order_id=5, epoch=1, fault=FileFault.TORN))
+        played.ranks[1].say(FileDone(order_id=6, epoch=7))
+        await settle()
+        assert [(one.order_id, one.rank) for one in outcomes] == [(5, 1)]
+        assert played.lost == []
+
+
+async def test_with_the_group_its_files_are_lost():
+    async with played_group() as played:
+        lose(played.group, 1, "gone")
+        with pytest.raises(RankGroupLost, match="gone"):
+            played.group.files.start(CheckFile(order_id=5, header=HEADER))
