@@ -238,6 +238,7 @@ def step(json_file: Path | None, **options: Any) -> None:
             # A whole prompt is one step, and so are the last blocks of all prompts.
             max_step_tokens=max(loop.prompt_tokens, num_lanes * BLOCK_SIZE),
             kv_tokens=num_lanes * blocks_per_lane * BLOCK_SIZE,
+            keeps_spare=False,
         )
         write(run_step(ranks, loop, say), "step", json_file)
 

@@ -31,6 +31,13 @@ class HostPort(click.ParamType):  # type: ignore[type-arg]  # not generic before
 
 
 # Any: what click.option gives takes a function or a command, and gives it back.
+SPARE_OPTION: Any = click.option(
+    "--spare-rank",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Keep a process at hand, with its code loaded, that takes the place of a lost rank.",
+)
 HOSTS_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--rank",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lanehost.cli_hosts import HOSTS_OPTIONS, build_rank_port
+from lanehost.cli_hosts import HOSTS_OPTIONS, SPARE_OPTION, build_rank_port
 from lanehost.cli_serve import (
     EMBEDDED,
     EXIT_CANNOT_START,
@@ -53,6 +53,7 @@ def _with(options: tuple[Any, ...]) -> Callable[[Any], Any]:
 )
 @_with(HOSTS_OPTIONS)
 @_master_timeout
+@_with((SPARE_OPTION,))
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def follow(**options: Any) -> None:
     """Hold one rank on this host for the master that `lanehost serve` is on another.
@@ -184,6 +185,7 @@ def _follow_settings(
             model_path=model_path,
             master_timeout_s=options["master_timeout"],
             log_json=options["log_json"],
+            keeps_spare=options["spare_rank"] == "on",
         )
     except StartupFailed as error:
         raise click.UsageError(str(error)) from error

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lanehost.cli_hosts import HOSTS_OPTIONS, build_rank_port
+from lanehost.cli_hosts import HOSTS_OPTIONS, SPARE_OPTION, build_rank_port
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing
@@ -165,6 +165,7 @@ SERVE_OPTIONS: tuple[Any, ...] = (
         help="Most losses of ranks in a row, with no finished step between, before the server "
         "exits.",
     ),
+    SPARE_OPTION,
     click.option(
         "--drain-grace",
         default=_SERVE.drain_grace_s,
@@ -298,6 +299,7 @@ def _build_settings(
                 heartbeat_timeout_s=options["heartbeat_timeout"],
                 stall_timeout_s=options["stall_timeout"],
                 max_restarts=options["max_restarts"],
+                keeps_spare=options["spare_rank"] == "on",
                 rank_port=_own_rank_port(options),
             ),
             line=LineSettings(

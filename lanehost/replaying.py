@@ -94,6 +94,7 @@ def ranks_of(header: Header, *, model: Path | None, tp: int | None) -> RankGroup
         max_step_tokens=facts.max_step_tokens,
         kv_tokens=facts.kv_tokens,
         block_size=facts.block_size,
+        keeps_spare=False,
     )
 
 

@@ -96,6 +96,7 @@ class FollowSettings:
     model_path: Path
     master_timeout_s: float = 300.0
     log_json: bool = False
+    keeps_spare: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
@@ -112,6 +113,7 @@ class RankGroupSettings:
     `kv_tokens` None lets the master choose from the model and the lanes;
     `num_threads` None divides the cores of the machine among the ranks. `max_restarts` is
     how many losses in a row are answered with a new epoch; 0 makes the first one the last.
+    `keeps_spare` has a process at hand that becomes the next rank that is started here.
 
     With a `rank_port` only rank 0 is this host's: the others are those of agents, which dial it.
     `disk_folder` is where the prompt cache has its files, the same path on every host.
@@ -133,6 +135,7 @@ class RankGroupSettings:
     heartbeat_timeout_s: float = 5.0
     stall_timeout_s: float = 30.0
     max_restarts: int = 8
+    keeps_spare: bool = True
     rank_port: RankPortSettings | None = None
     disk_folder: Path | None = None
 

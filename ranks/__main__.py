@@ -1,6 +1,10 @@
-"""`python -m ranks`: one rank process. The master starts it; people do not."""
+"""`python -m ranks`: one rank process. The master starts it; people do not.
+
+With `--spare` it loads its code and waits to hear which rank it is (`ranks/spare.py`).
+"""
 
 import argparse
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -14,13 +18,42 @@ from ranks.fault_orders import VARIABLE
 from ranks.guard import stand_guard
 from ranks.log_sink import LogSink
 from ranks.settings import RankSettings
+from ranks.spare import read_orders
 from ranks.wire.messages import TOKEN_VARIABLE
+
+EXIT_NOT_NEEDED = 0
 
 
 def main() -> int:
     """Read argv and the environment, stand guard, live; returns the exit code."""
-    settings = parse_settings(sys.argv[1:], token=os.environ.get(TOKEN_VARIABLE, ""))
+    argv = sys.argv[1:]
+    if "--spare" in argv:
+        return _wait_and_live(argv)
+    settings = parse_settings(argv, token=os.environ.get(TOKEN_VARIABLE, ""))
     stand_guard(settings.death_fd)
+    return _live(settings)
+
+
+def _wait_and_live(argv: Sequence[str]) -> int:
+    """Load what a rank needs, and live once it is said which one; 0 if that never is."""
+    parser = argparse.ArgumentParser(prog="python -m ranks --spare", description=__doc__)
+    parser.add_argument("--spare", action="store_true")
+    parser.add_argument("--death-fd", required=True, type=int)
+    parser.add_argument("--log-json", action="store_true")
+    args = parser.parse_args(argv)
+    stand_guard(args.death_fd)
+    # Late, because the guard must hold before torch loads.
+    importlib.import_module("ranks.worker")
+    importlib.import_module("ranks.session")
+    orders = read_orders(sys.stdin.buffer)
+    if orders is None:
+        return EXIT_NOT_NEEDED
+    told = (*orders.argv, "--death-fd", str(args.death_fd))
+    told += ("--log-json",) if args.log_json else ()
+    return _live(parse_settings(told, token=orders.token))
+
+
+def _live(settings: RankSettings) -> int:
     log_to_stderr(settings.rank, is_json=settings.log_json)
     # Late, because torch takes seconds to load and the guard must hold before that.
     from ranks.link import leave_soon, open_channel  # noqa: PLC0415

@@ -25,7 +25,7 @@ from lanehost.addresses import explain, format_address
 from lanehost.rank_group.front import client_context, explain_tls
 from lanehost.rank_group.network import address_towards
 from lanehost.rank_group.process import RankProcess
-from lanehost.rank_group.starter import Doorway, RankStarter
+from lanehost.rank_group.starter import FIRST_SPARE_AFTER_S, Doorway, RankStarter
 from lanehost.settings import FollowSettings, RankPortSettings
 from lanehost.tasks import beside, to_the_end
 from ranks.errors import BadMessage
@@ -90,7 +90,12 @@ class Agent:
     def __init__(self, settings: FollowSettings, *, rank_command: tuple[str, ...]) -> None:
         """Take what starts a rank; dial nobody yet."""
         self._settings = settings
-        self._starter = RankStarter(rank_command, world_size=settings.tp, port=settings.master)
+        self._starter = RankStarter(
+            rank_command,
+            world_size=settings.tp,
+            port=settings.master,
+            keeps_spare=settings.keeps_spare,
+        )
         self._node_id = secrets.token_hex(8)
 
     async def follow(self) -> Outcome:
@@ -158,6 +163,7 @@ class _Turn:
         """End the process, if there is one."""
         if self._process is not None:
             await self._process.stop(timeout_s=_STOP_S)
+        await self._starter.stop()
         await asyncio.gather(*self._stopping)
 
     async def _obey(self) -> Outcome:
@@ -193,6 +199,7 @@ class _Turn:
         self._process = process
         self._say(ChildSpawned(life=order.life, pid=process.pid))
         process.on_exit(lambda: self._note_exit(process, order.life))
+        self._starter.prepare(after_s=FIRST_SPARE_AFTER_S)
 
     def _stop(self, process: RankProcess, timeout_s: float) -> None:
         ending = process.stop(timeout_s=timeout_s) if timeout_s else process.kill()

@@ -38,7 +38,7 @@ from lanehost.rank_group.network import addresses_of
 from lanehost.rank_group.process import Process
 from lanehost.rank_group.rank_server import LOOPBACK, RankServer
 from lanehost.rank_group.seat import Seat
-from lanehost.rank_group.starter import Doorway, RankStarter
+from lanehost.rank_group.starter import FIRST_SPARE_AFTER_S, Doorway, RankStarter
 from lanehost.rank_group.store import RendezvousStore
 from lanehost.settings import CHEAP_ROWS, RankGroupSettings
 from ranks.plan import StepRefused, StepResult
@@ -85,7 +85,7 @@ class Crew:
             on_progress: Hears how far the first start is.
         """
         self._settings = settings
-        self._starter = RankStarter(rank_command, world_size=settings.tp, port=settings.rank_port)
+        self._starter = RankStarter.for_group(settings, rank_command)
         self._tell = tell
         self._on_answer = on_answer
         self._on_progress = on_progress
@@ -151,6 +151,7 @@ class Crew:
         timeout_s = self._settings.stop_timeout_s
         processes = [seat.process for seat in self.seats.values() if seat.process is not None]
         await asyncio.gather(*(process.stop(timeout_s=timeout_s) for process in processes))
+        await self._starter.stop()
         await self._agents.dismiss_all(farewell)
         await self._server.stop()
         if self._front is not None:
@@ -205,6 +206,8 @@ class Crew:
     def note_ready(self) -> None:
         """From now on ranks are in the group: the start is over, and only words are life."""
         self.show(LoadPhase.READY)
+        if not self._is_stopping:
+            self._starter.prepare(after_s=0.0 if self._phase is None else FIRST_SPARE_AFTER_S)
         self._phase = None
         for rank in self.seats:
             self.liveness.put_in_group(rank)

@@ -1,5 +1,7 @@
 """One rank process of this host: started, watched from then on, and ended.
 
+A spare is started before anybody knows which rank it is; it becomes one by a line that it reads.
+
 Laws: what ends a process is in one place: TERM, wait, KILL, wait. A process that was
 started is always waited for. Its death pipe is open for as long as the master wants it.
 """
@@ -65,9 +67,14 @@ class Process(Protocol):
 
 
 class RankProcess:
-    """Implements `Process`: `spawn` makes it, `stop` or `kill` ends it."""
+    """Implements `Process`: `spawn` makes it, `stop` or `kill` ends it.
 
-    def __init__(self, *, rank: int, process: asyncio.subprocess.Process, death_pipe: int) -> None:
+    `rank` is None for as long as it is a spare.
+    """
+
+    def __init__(
+        self, *, rank: int | None, process: asyncio.subprocess.Process, death_pipe: int
+    ) -> None:
         """Take a started process and the write end of its death pipe; use `spawn`."""
         self.rank = rank
         self._process = process
@@ -80,9 +87,11 @@ class RankProcess:
 
     @classmethod
     async def spawn(
-        cls, *, rank: int, command: tuple[str, ...], environment: Mapping[str, str]
+        cls, *, rank: int | None, command: tuple[str, ...], environment: Mapping[str, str]
     ) -> Self:
         """Start `command`, with `--death-fd` appended, in a session of its own.
+
+        Without a `rank` it is a spare, and `become` must follow.
 
         Raises:
             OSError: The command cannot be started.
@@ -93,7 +102,7 @@ class RankProcess:
                 *command,
                 "--death-fd",
                 str(read_end),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if rank is None else asyncio.subprocess.DEVNULL,
                 stdout=_STDERR_FD,
                 start_new_session=True,
                 pass_fds=(read_end,),
@@ -104,8 +113,25 @@ class RankProcess:
             raise
         finally:
             os.close(read_end)
-        log.info("rank_spawned", rank=rank, pid=process.pid)
+        if rank is None:
+            log.info("spare_spawned", pid=process.pid)
+        else:
+            log.info("rank_spawned", rank=rank, pid=process.pid, was_spare=False)
         return cls(rank=rank, process=process, death_pipe=write_end)
+
+    def become(self, rank: int, orders: bytes) -> None:
+        """Tell a spare which rank it is; one that has ended is told in vain, and `on_exit` says so.
+
+        Args:
+            rank: What it is from now on.
+            orders: The line that it reads.
+        """
+        assert self.rank is None, f"{self!r} is no spare"
+        assert self._process.stdin is not None
+        self.rank = rank
+        self._process.stdin.write(orders)
+        self._process.stdin.close()
+        log.info("rank_spawned", rank=rank, pid=self.pid, was_spare=True)
 
     @property
     def pid(self) -> int:
@@ -186,5 +212,8 @@ class RankProcess:
         exit_code = await self._process.wait()
         # Nobody ends a process that has ended by itself, and the pipe would stay.
         self._close_death_pipe()
-        log.info("rank_exited", rank=self.rank, exit_code=exit_code)
+        if self.rank is None:
+            log.info("spare_exited", pid=self.pid, exit_code=exit_code)
+        else:
+            log.info("rank_exited", rank=self.rank, exit_code=exit_code)
         return exit_code

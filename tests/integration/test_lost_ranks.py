@@ -1,6 +1,7 @@
 """Real ranks of a tiny model that are killed and stopped: the next epoch draws the same."""
 
 import asyncio
+import os
 import signal
 
 import pytest
@@ -71,6 +72,32 @@ async def again(epochs):
     epochs.group.lose(RankGroupLost("the test begins anew", epoch=1, rank=None))
     await epochs.next_group()
     return epochs
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+async def test_the_spare_takes_the_place_of_a_real_rank_that_is_lost(checkpoint, victim):
+    async with real_epochs(checkpoint, keeps_spare=True) as epochs:
+        tokens = await drive(epochs.group)
+        for num_lives in (2, 3):
+            await until(lambda num=num_lives - 1: len(epochs.spares) == num)
+            spare = epochs.spares[-1]
+            epochs.signal(victim, signal.SIGKILL)
+            await epochs.lost()
+            assert await drive(await epochs.next_group()) == tokens
+            assert len(epochs.pids(victim)) == num_lives
+            assert epochs.pids(victim)[-1] == spare
+            assert len(epochs.pids(1 - victim)) == 1
+
+
+async def test_a_spare_that_was_stopped_is_found_when_it_is_needed_and_replaced(checkpoint):
+    async with real_epochs(checkpoint, keeps_spare=True) as epochs:
+        tokens = await drive(epochs.group)
+        await until(lambda: epochs.spares)
+        os.kill(epochs.spares[0], signal.SIGSTOP)
+        epochs.signal(1, signal.SIGKILL)
+        await epochs.lost()
+        assert await drive(await epochs.next_group()) == tokens
+        assert epochs.pids(1)[1] == epochs.spares[0] != epochs.pids(1)[2]
 
 
 @pytest.mark.parametrize("tp", [1, 2])

@@ -1,6 +1,7 @@
 """`python -m ranks`: argv to settings, and nothing heavy before the guard stands."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 import structlog
 
 from ranks.__main__ import build_version, log_to_stderr, parse_settings
+from ranks.guard import EXIT_MASTER_GONE
+from ranks.spare import Orders, encode_orders
 
 ARGV = ["--master", "127.0.0.1:1", "--rank", "0", "--world-size", "1", "--death-fd", "3"]
 
@@ -46,3 +49,42 @@ def test_a_line_of_the_log_carries_the_rank_in_the_form_of_the_masters_log(capsy
         assert (json.loads(line)["event"], json.loads(line)["rank"]) == ("model_loaded", 0)
     else:
         assert "event='model_loaded' rank=0" in line
+
+
+def spare():
+    """A spare and the write end of its death pipe."""
+    read_end, write_end = os.pipe()
+    command = (sys.executable, "-m", "ranks", "--spare", "--death-fd", str(read_end))
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(read_end,), text=True
+    )
+    os.close(read_end)
+    return process, write_end
+
+
+@pytest.mark.timeout(120)
+def test_a_spare_that_nobody_needs_ends_in_order():
+    process, death_pipe = spare()
+    with process:
+        _, said = process.communicate("")
+    os.close(death_pipe)
+    assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.timeout(120)
+def test_a_spare_does_not_outlive_its_master():
+    process, death_pipe = spare()
+    with process:
+        os.close(death_pipe)
+        assert process.wait(timeout=60) == EXIT_MASTER_GONE
+
+
+@pytest.mark.timeout(120)
+def test_a_spare_becomes_the_rank_that_it_is_told_to_be():
+    process, death_pipe = spare()
+    argv = ("--master", "127.0.0.1:1", "--rank", "7", "--world-size", "2")
+    with process:
+        _, said = process.communicate(encode_orders(Orders(argv=argv, token="t")).decode())
+    os.close(death_pipe)
+    assert process.returncode == 2
+    assert "--rank is 7, allowed is 0 to 1" in said

@@ -57,6 +57,11 @@ class Epochs:
             if entry["event"] == "rank_spawned" and entry["rank"] == rank
         ]
 
+    @property
+    def spares(self) -> list[int]:
+        """Return the spare processes that there have been, the newest last."""
+        return [entry["pid"] for entry in self.logs if entry["event"] == "spare_spawned"]
+
     def signal(self, rank: int, number: int) -> None:
         os.kill(self.pids(rank)[-1], number)
 
@@ -107,5 +112,6 @@ async def epochs_of(
             yield Epochs(
                 supervisor=supervisor, logs=logs, watched=watched, group=group, folder=folder
             )
-    pids = [entry["pid"] for entry in logs if entry["event"] == "rank_spawned"]
+    spawned = ("rank_spawned", "spare_spawned")
+    pids = [entry["pid"] for entry in logs if entry["event"] in spawned]
     assert not any(map(is_alive, pids))

@@ -50,7 +50,7 @@ class Hosts:
     async def agent(self, behaviour="ok", **changes):
         """An agent that a test lets follow."""
         host, port = await asyncio.wait_for(self.address, WITHIN_S)
-        usual = {"rank": 1, "tp": 2, "model_path": Path("its-model")}
+        usual = {"rank": 1, "tp": 2, "model_path": Path("its-model"), "keeps_spare": False}
         master = RankPortSettings(host=host, port=port)
         settings = FollowSettings(**({**usual, "master": master} | changes))
         return Agent(settings, rank_command=rank_command(behaviour))
@@ -80,6 +80,7 @@ class Hosts:
 @asynccontextmanager
 async def hosts(behaviour="ok", **settings):
     """Serve on a free port; nobody follows yet."""
+    settings = {"keeps_spare": False} | settings
     group = RankGroupSettings(model_path=Path("model"), tp=2, rank_port=LOOPBACK, **settings)
     found = Hosts(behaviour, group)
     try:

@@ -41,7 +41,9 @@ def loaded(**changes) -> Loaded:
 
 
 def group_settings(**changes) -> RankGroupSettings:
-    return RankGroupSettings(**({"model_path": Path("model"), "tp": 2} | changes))
+    return RankGroupSettings(
+        **({"model_path": Path("model"), "tp": 2, "keeps_spare": False} | changes)
+    )
 
 
 def facts(**changes) -> GroupFacts:

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lanehost.errors import StartupFailed
+from lanehost.rank_group import agent as agent_module
 from lanehost.rank_group.agent import Dismissed, Lost, Refused, why_unreachable
 from lanehost.settings import RankPortSettings
 from tests.support.followed import hosts
@@ -52,6 +53,17 @@ async def test_a_rank_that_is_killed_or_stopped_there_is_replaced(how):
             assert group.facts.epoch == 2
             assert await step_of(group)
             assert not is_alive(former)
+
+
+async def test_a_host_that_is_to_keep_a_spare_has_one_some_time_after_its_rank(monkeypatch):
+    monkeypatch.setattr(agent_module, "FIRST_SPARE_AFTER_S", 0.01)
+    with capture_logs() as logs:
+        async with hosts() as group_of:
+            await group_of.following(keeps_spare=True)
+            await group_of.next_group()
+            await until(lambda: [one for one in logs if one["event"] == "spare_spawned"])
+    pids = [one["pid"] for one in logs if one["event"] in ("spare_spawned", "rank_spawned")]
+    assert not any(map(is_alive, pids))
 
 
 async def test_without_its_agent_the_rank_is_gone_and_a_fresh_agent_brings_another():

@@ -91,6 +91,41 @@ async def test_the_death_pipe_is_open_until_the_stop():
     await process.stop(timeout_s=1)
 
 
+async def spare(code):
+    return await RankProcess.spawn(
+        rank=None, command=(sys.executable, "-c", code), environment=os.environ
+    )
+
+
+async def test_a_spare_becomes_a_rank_by_the_line_that_it_reads():
+    process = await spare("import sys; raise SystemExit(int(sys.stdin.read()))")
+    assert (process.rank, process.exit_code) == (None, None)
+    process.become(1, b"17\n")
+    assert process.rank == 1
+    assert await process.exited() == 17
+
+
+async def test_a_spare_that_has_ended_is_told_in_vain_and_its_end_is_seen():
+    process = await spare("raise SystemExit(3)")
+    await process.exited()
+    told = []
+    process.on_exit(lambda: told.append(process.exit_code))
+    process.become(1, b"17\n")
+    assert await process.exited() == 3
+    await asyncio.sleep(0)
+    assert told == [3]
+
+
+async def test_a_spare_is_ended_like_a_rank_and_leaves_no_descriptor():
+    await (await spare(WAIT)).kill()
+    before = num_open_files()
+    for _ in range(3):
+        process = await spare(WAIT)
+        assert await process.kill()
+        assert process.exit_code == -signal.SIGKILL
+    assert num_open_files() == before
+
+
 async def test_a_command_that_is_not_there_leaves_no_descriptor():
     before = num_open_files()
     with pytest.raises(FileNotFoundError):
