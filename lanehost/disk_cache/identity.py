@@ -58,7 +58,7 @@ class ModelIdentity:
         weights: What weights are held as.
         dtype: What is computed in.
         device: On what.
-        collective: How ranks add.
+        kv_layout: What keys and values are on each rank, and what computed them.
         world_size: Over how many ranks the state is cut.
         block_size: Positions in a block.
         build: Of the program: another one may compute other bits.
@@ -70,7 +70,7 @@ class ModelIdentity:
     weights: str
     dtype: str
     device: str
-    collective: str
+    kv_layout: str
     world_size: int
     block_size: int
     build: str

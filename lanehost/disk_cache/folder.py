@@ -1,0 +1,165 @@
+"""The folder of a master that runs: owned by it alone, and read and written beside its loop.
+
+The lock is the system's (flock), and ends with the process. Its file has a number that rises with
+each owner: a master whose number is not there any more writes nothing, whatever became of its lock.
+
+Laws: one owner at a time; nobody waits for a disk in the event loop; works are done in the order
+in which they came, and each has its outcome.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from lanehost.disk_cache.interface import FileReason
+from lanehost.disk_cache.manifests import (
+    Found,
+    find_manifests,
+    reason_of,
+    remove_manifest,
+    sweep_manifests,
+    write_manifest,
+)
+from lanehost.disk_cache.shelf import ShelfOutcome, ShelfWork, WriteManifest
+from lanehost.errors import StartupFailed
+
+log = structlog.get_logger()
+
+_LOCK = "lock"
+_MAX_LOCK_BYTES = 32
+
+
+class Folder:
+    """Implements `lanehost.disk_cache.shelf.Shelf`."""
+
+    def __init__(self, path: Path, found: Found, *, number: int) -> None:
+        """Begin; `own_folder` makes one.
+
+        Args:
+            path: The folder.
+            found: What was in it.
+            number: Of this owner.
+        """
+        self.path = path
+        self.found = found
+        self._number = number
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk-cache")
+        self._on_outcome: Callable[[ShelfOutcome], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Folder {self.path} owner {self._number}>"
+
+    @property
+    def number(self) -> int:
+        """How many have owned the folder, this one included."""
+        return self._number
+
+    def tell(self, on_outcome: Callable[[ShelfOutcome], None]) -> None:
+        """Have every outcome told, on the loop that `start` is called from."""
+        self._on_outcome = on_outcome
+
+    def start(self, work: ShelfWork) -> None:
+        """Take a work; returns at once."""
+        loop = asyncio.get_running_loop()
+        self._thread.submit(self._do_and_tell, work, loop)
+
+    def close(self) -> None:
+        """Do what was asked for, and end. Blocks: not for the event loop."""
+        self._thread.shutdown(wait=True)
+
+    def _do_and_tell(self, work: ShelfWork, loop: asyncio.AbstractEventLoop) -> None:
+        outcome = self._do(work)
+        if self._on_outcome is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._on_outcome, outcome)
+
+    def _do(self, work: ShelfWork) -> ShelfOutcome:
+        try:
+            if _read_number(self.path) != self._number:
+                return ShelfOutcome(
+                    order_id=work.order_id,
+                    reason=FileReason.GONE,
+                    message=f"{self.path} is not this server's any more",
+                )
+            if isinstance(work, WriteManifest):
+                write_manifest(self.path, work.manifest)
+            else:
+                remove_manifest(self.path, work.name)
+        except OSError as err:
+            return ShelfOutcome(
+                order_id=work.order_id, reason=reason_of(err), message=str(err.strerror)
+            )
+        return ShelfOutcome(order_id=work.order_id)
+
+
+@contextmanager
+def own_folder(path: Path) -> Iterator[Folder]:
+    """Own a folder, made if it is not there, as long as the context lasts. Blocks.
+
+    Raises:
+        StartupFailed: it is another's, or cannot be made, read or written.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as err:
+        raise StartupFailed(f"--disk-cache: cannot use {path}: {err.strerror}") from err
+    try:
+        number = _take_lock(path, handle)
+        found = find_manifests(path)
+        sweep_manifests(path, found)
+    except OSError as err:
+        os.close(handle)
+        raise StartupFailed(f"--disk-cache: cannot use {path}: {err.strerror}") from err
+    except StartupFailed:
+        os.close(handle)
+        raise
+    _tell(path, found)
+    folder = Folder(path, found, number=number)
+    try:
+        yield folder
+    finally:
+        folder.close()
+        os.close(handle)
+
+
+def _take_lock(path: Path, handle: int) -> int:
+    """Lock the folder for this process; returns the number of this owner."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StartupFailed(
+            f"--disk-cache: another server uses {path}; give each its own folder"
+        ) from None
+    number = _read_number(path) + 1
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{number}\n".encode(), 0)
+    os.fsync(handle)
+    return number
+
+
+def _read_number(path: Path) -> int:
+    """Return the number of the last owner, 0 where nothing of ours is.
+
+    Raises:
+        OSError: the lock's file is not there, or cannot be read.
+    """
+    with (path / _LOCK).open("rb") as source:
+        content = source.read(_MAX_LOCK_BYTES).strip()
+    return int(content) if content.isdigit() else 0
+
+
+def _tell(path: Path, found: Found) -> None:
+    log.info(
+        "disk_cache_opened",
+        path=str(path),
+        num_entries=len(found.manifests),
+        num_bytes=sum(manifest.num_bytes for manifest in found.manifests),
+    )
+    if found.broken:
+        log.warning("disk_cache_swept", path=str(path), **found.misses)

@@ -1,0 +1,152 @@
+"""Prefixes on their way to the disk, one after the other.
+
+Laws: a save ends once, with its blocks released, whether it was written, dropped or lost with
+its epoch; the manifest is written last; what does not fit the queue or the budget is dropped
+and counted, never waited for.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from lanehost.disk_cache.interface import DeleteFiles, FileName, FileOutcome, SaveFile
+from lanehost.disk_cache.manifest import Manifest
+from lanehost.disk_cache.shelf import ShelfOutcome
+from lanehost.disk_cache.states import FileEvent
+from lanehost.disk_cache.works import Works
+
+log = structlog.get_logger()
+
+MAX_WAITING_SAVES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """A prefix to write.
+
+    Attributes:
+        manifest: As it will be, but for what it takes, which the ranks will tell.
+        block_ids: The blocks that hold it, held until `release` is called.
+        num_bytes: What it will take, about, on all ranks.
+        release: Called once, when nobody reads the blocks any more.
+    """
+
+    manifest: Manifest
+    block_ids: tuple[int, ...]
+    num_bytes: int
+    release: Callable[[], None]
+
+    @property
+    def name(self) -> FileName:
+        """How its files are named."""
+        return self.manifest.header.name
+
+
+class Saves:
+    """Those that wait, and the one that is with the ranks; owned by the tier."""
+
+    def __init__(self, works: Works) -> None:
+        """Begin with none."""
+        self._works = works
+        self._waiting: deque[Save] = deque()
+        self._saving: Save | None = None
+        # Written by the ranks, and in no index yet.
+        self._listing_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Saves {len(self._waiting)} wait, {self._saving and self._saving.name}>"
+
+    @property
+    def num_waiting(self) -> int:
+        """Saves that wait for their turn."""
+        return len(self._waiting)
+
+    def add(self, save: Save) -> None:
+        """Have a prefix written in its turn, or drop it and count why; nothing if it is there."""
+        if self._works.state(save.name) is not None:
+            save.release()
+            return
+        why = self._why_not()
+        if why is not None:
+            self._drop(save, why)
+            return
+        self._works.begin(save.name)
+        self._waiting.append(save)
+
+    def begin_next(self) -> None:
+        """Begin with the next one, if none is with the ranks."""
+        while self._waiting and self._saving is None:
+            save = self._waiting.popleft()
+            why = self._begin(save)
+            if why is not None:
+                self._works.fire(save.name, FileEvent.FAILED)
+                self._drop(save, why)
+
+    def end_epoch(self) -> None:
+        """Release all: their blocks are gone."""
+        lost = [*self._waiting, *filter(None, [self._saving])]
+        self._waiting.clear()
+        self._saving = None
+        for save in lost:
+            save.release()
+
+    def _why_not(self) -> str | None:
+        if not self._works.has_ranks:
+            return "no_ranks"
+        if self._works.is_paused:
+            return "paused"
+        return "queue_full" if len(self._waiting) >= MAX_WAITING_SAVES else None
+
+    def _drop(self, save: Save, why: str) -> None:
+        self._works.counters.dropped[why] += 1
+        save.release()
+
+    def _begin(self, save: Save) -> str | None:
+        """Begin one; says why not, if not."""
+        if self._works.is_paused:
+            return "paused"
+        if not self._works.evict(save.num_bytes + self._listing_bytes):
+            return "budget"
+        work = SaveFile(
+            order_id=self._works.next_id(),
+            header=save.manifest.header,
+            block_ids=save.block_ids,
+        )
+        if not self._works.ask_ranks(work, lambda outcome: self._take_saved(save, outcome)):
+            return "no_ranks"
+        self._works.fire(save.name, FileEvent.STARTED)
+        self._saving = save
+        return None
+
+    def _take_saved(self, save: Save, outcome: FileOutcome) -> None:
+        self._saving = None
+        save.release()
+        works = self._works
+        if outcome.reason is not None:
+            works.note_fault("save", outcome.reason, outcome.message)
+            works.fire(save.name, FileEvent.FAILED)
+            works.delete(save.name)
+            return
+        works.fire(save.name, FileEvent.WRITTEN)
+        works.counters.save_seconds += outcome.seconds
+        manifest = replace(save.manifest, rank_bytes=outcome.num_bytes, used=works.index.uses)
+        self._listing_bytes += manifest.num_bytes
+        works.write(manifest, lambda listed: self._take_listed(manifest, listed))
+
+    def _take_listed(self, manifest: Manifest, outcome: ShelfOutcome) -> None:
+        name, works = manifest.header.name, self._works
+        self._listing_bytes -= manifest.num_bytes
+        if outcome.reason is not None:
+            works.note_fault("list", outcome.reason, outcome.message)
+            works.fire(name, FileEvent.FAILED)
+            works.unlist(name, DeleteFiles)
+            return
+        works.fire(name, FileEvent.LISTED)
+        works.index.add(manifest)
+        works.counters.saved += 1
+        works.counters.saved_bytes += manifest.num_bytes
+        log.debug("disk_cache_saved", key=name.key, num_tokens=manifest.header.num_tokens)
+        # The ranks may have written more than was thought.
+        works.evict(self._listing_bytes)

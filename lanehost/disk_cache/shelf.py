@@ -1,0 +1,52 @@
+"""What the disk tier asks of the master's own part of the folder: manifests, and nothing else.
+
+Law: works are done one after the other, in the order in which they were asked for; each has one
+outcome.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lanehost.disk_cache.interface import FileName, FileReason
+from lanehost.disk_cache.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteManifest:
+    """Write a manifest, in the place of an older one of its name."""
+
+    order_id: int
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveManifest:
+    """Remove a manifest; none there is fine."""
+
+    order_id: int
+    name: FileName
+
+
+ShelfWork = WriteManifest | RemoveManifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelfOutcome:
+    """What became of a work; `reason` None: it is done."""
+
+    order_id: int
+    reason: FileReason | None = None
+    message: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was done."""
+        return self.reason is None
+
+
+class Shelf(Protocol):
+    """Does works beside the event loop; outcomes are told from the loop, never from `start`."""
+
+    def start(self, work: ShelfWork) -> None:
+        """Take a work; returns at once."""
+        ...

@@ -1,0 +1,138 @@
+"""The disk tier: saves prefixes beside the steps, and brings them back into blocks.
+
+It never touches a step. A save reads blocks that somebody holds for it; a fetch has every rank
+verify its file, and only then asks for blocks to copy it into. What is in them is an entry of
+the memory tier from then on, and that tier's laws hold for it (ADR 25).
+
+Laws: a save and a fetch end exactly once, whatever becomes of ranks and disks; an entry is found
+only while all its files and its manifest are there; at most one save is with the ranks, and none
+begins while a fetch is; all files together keep to the budget; a fault of a disk costs saves and
+hits, and nothing else.
+"""
+
+from collections.abc import Callable
+
+from lanehost.disk_cache.counters import DiskCounters
+from lanehost.disk_cache.fetches import Fetch, Fetches
+from lanehost.disk_cache.index import DiskEntry, DiskIndex
+from lanehost.disk_cache.interface import (
+    DeleteFiles,
+    FileName,
+    FileOutcome,
+    RankFiles,
+    SetAside,
+)
+from lanehost.disk_cache.saves import Save, Saves
+from lanehost.disk_cache.shelf import Shelf, ShelfOutcome
+from lanehost.disk_cache.states import FileEvent, FileState
+from lanehost.disk_cache.works import Works, ignore
+
+# Uses that are not on disk yet: a master that is killed forgets no more.
+_MAX_UNWRITTEN_USES = 32
+
+
+class DiskTier:
+    """Owned by the engine's loop; outcomes of ranks and shelf come through `take`."""
+
+    def __init__(self, index: DiskIndex, shelf: Shelf, *, clock: Callable[[], float]) -> None:
+        """Begin without ranks.
+
+        Args:
+            index: All that is on disk.
+            shelf: Writes manifests.
+            clock: Seconds that only rise.
+        """
+        self.counters = DiskCounters()
+        self._index = index
+        self._works = Works(index, shelf, clock=clock, counters=self.counters)
+        self._saves = Saves(self._works)
+        self._fetches = Fetches(self._works, self.note_use)
+        self._num_unwritten_uses = 0
+
+    def __repr__(self) -> str:
+        return f"<DiskTier {self._index!r} {self._saves!r} {self._fetches!r}>"
+
+    @property
+    def index(self) -> DiskIndex:
+        """What is on disk, to look at."""
+        return self._index
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits, and nothing is in flight."""
+        return self._saves.num_waiting == 0 and self._works.is_quiet
+
+    @property
+    def num_waiting(self) -> int:
+        """Saves that wait for their turn."""
+        return self._saves.num_waiting
+
+    @property
+    def num_fetches(self) -> int:
+        """Fetches in flight."""
+        return self._fetches.num_open
+
+    def begin_epoch(self, files: RankFiles) -> None:
+        """Go on with the ranks of an epoch, which have nothing of ours in hand."""
+        self._works.begin_epoch(files)
+        self._works.evict(0)
+
+    def end_epoch(self) -> None:
+        """Forget what is with ranks that are gone; what is on disk stays."""
+        self._works.end_epoch()
+        self._saves.end_epoch()
+        self._fetches.end_epoch()
+
+    def find(self, scope: str, token_ids: tuple[int, ...]) -> DiskEntry | None:
+        """Return the entry that covers most of a prompt, and leaves a token to run."""
+        return self._index.find(scope, token_ids)
+
+    def note_use(self, entry: DiskEntry) -> None:
+        """Count a use of an entry's prefix, from whatever tier it came."""
+        self._index.note_hit(entry)
+        self._num_unwritten_uses += 1
+        if self._num_unwritten_uses >= _MAX_UNWRITTEN_USES:
+            self.write_uses()
+
+    def write_uses(self) -> None:
+        """Write how often entries were used, where that is not on disk yet."""
+        self._num_unwritten_uses = 0
+        for entry in self._index:
+            if entry.is_dirty:
+                entry.is_dirty = False
+                self._works.write(entry.manifest, ignore)
+
+    def save(self, save: Save) -> None:
+        """Write a prefix when its turn comes, or drop it and count why."""
+        self._saves.add(save)
+        self._begin_next()
+
+    def fetch(self, fetch: Fetch) -> bool:
+        """Begin to bring an entry back; False, and nothing comes of it, when that cannot be now."""
+        return self._fetches.begin(fetch)
+
+    def distrust(self, name: FileName) -> None:
+        """Have an entry moved aside that drew something else than a cold run."""
+        entry = next((entry for entry in self._index if entry.name == name), None)
+        if entry is not None and self._works.state(name) is FileState.SAVED:
+            self._works.remove(entry, FileEvent.EVICTED, SetAside)
+
+    def flush(self, scope: str | None) -> tuple[int, int]:
+        """Remove the entries of a scope, of all when it is None.
+
+        Returns how many go, and how many stay because they are in use.
+        """
+        chosen = tuple(self._index) if scope is None else self._index.of_scope(scope)
+        idle = [one for one in chosen if self._works.state(one.name) is FileState.SAVED]
+        for entry in idle:
+            self._works.remove(entry, FileEvent.EVICTED, DeleteFiles)
+        return len(idle), len(chosen) - len(idle)
+
+    def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
+        """Take what ranks or shelf did; of an epoch that is over it says nothing any more."""
+        self._works.take(outcome)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        if not self._fetches.num_open:
+            self._saves.begin_next()

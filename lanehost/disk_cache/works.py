@@ -1,0 +1,193 @@
+"""Works in flight, with ranks and shelf, and where each entry is.
+
+Laws: every work that ranks or shelf take is answered once, or forgotten with its epoch, and an
+answer goes to who asked; a manifest is removed before its files.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import structlog
+
+from lanehost.disk_cache.counters import DiskCounters
+from lanehost.disk_cache.index import DiskEntry, DiskIndex
+from lanehost.disk_cache.interface import (
+    DeleteFiles,
+    FileName,
+    FileOutcome,
+    FileReason,
+    FileWork,
+    RankFiles,
+    SetAside,
+    SweepFiles,
+)
+from lanehost.disk_cache.manifest import Manifest
+from lanehost.disk_cache.shelf import RemoveManifest, Shelf, ShelfOutcome, WriteManifest
+from lanehost.disk_cache.states import FileEvent, FileState, after
+from lanehost.errors import RankGroupLost
+
+log = structlog.get_logger()
+
+# After a disk has failed a work, so long no save is begun.
+PAUSE_S = 10.0
+# What says nothing against the disk, nor against the file.
+HARMLESS = frozenset({FileReason.BUSY, FileReason.NO_ROOM, FileReason.UNCHECKED})
+
+_Removal = type[DeleteFiles] | type[SetAside]
+
+
+class Works:
+    """What `Saves` and `Fetches` share; owned by the tier."""
+
+    def __init__(
+        self,
+        index: DiskIndex,
+        shelf: Shelf,
+        *,
+        clock: Callable[[], float],
+        counters: DiskCounters,
+    ) -> None:
+        """Begin without ranks; what the index has is saved."""
+        self.index = index
+        self.clock = clock
+        self.counters = counters
+        self._shelf = shelf
+        self._files: RankFiles | None = None
+        self._order_ids: Iterator[int] = count(1)
+        self._states = {entry.name: FileState.SAVED for entry in index}
+        self._on_files: dict[int, Callable[[FileOutcome], None]] = {}
+        self._on_shelf: dict[int, Callable[[ShelfOutcome], None]] = {}
+        # Whose files ranks are removing now.
+        self._removing: set[FileName] = set()
+        self._paused_until_s = clock()
+
+    def __repr__(self) -> str:
+        return f"<Works {len(self._on_files)} with ranks, {len(self._on_shelf)} with the shelf>"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is in flight."""
+        return not (self._on_files or self._on_shelf)
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether there is an epoch."""
+        return self._files is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a disk has failed a work just now."""
+        return self.clock() < self._paused_until_s
+
+    def state(self, name: FileName) -> FileState | None:
+        """Return where an entry is; None: there is none."""
+        return self._states.get(name)
+
+    def begin_epoch(self, files: RankFiles) -> None:
+        """Go on with these ranks, and have them sweep what is nobody's."""
+        self._files = files
+        known = tuple(
+            name
+            for name, state in self._states.items()
+            if state not in (FileState.WAITING, FileState.LEAVING)
+        )
+        self.ask_ranks(SweepFiles(order_id=self.next_id(), known=known), ignore)
+
+    def end_epoch(self) -> None:
+        """Forget what is with ranks; the next ones sweep what they leave."""
+        self._files = None
+        self._on_files.clear()
+        for name in list(self._states):
+            self.fire(name, FileEvent.LOST)
+        for name in self._removing:
+            self.fire(name, FileEvent.REMOVED)
+        self._removing.clear()
+
+    def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
+        """Give an outcome to who asked; one of an epoch that is over is of nobody."""
+        if isinstance(outcome, FileOutcome):
+            self._on_files.pop(outcome.order_id, ignore)(outcome)
+        else:
+            self._on_shelf.pop(outcome.order_id)(outcome)
+
+    def next_id(self) -> int:
+        """Return the id of the next work."""
+        return next(self._order_ids)
+
+    def ask_ranks(self, work: FileWork, then: Callable[[FileOutcome], None]) -> bool:
+        """Hand a work to all ranks; False when there are none."""
+        if self._files is None:
+            return False
+        try:
+            self._files.start(work)
+        except RankGroupLost:  # the engine hears of it too, and ends the epoch here
+            return False
+        self._on_files[work.order_id] = then
+        return True
+
+    def write(self, manifest: Manifest, then: Callable[[ShelfOutcome], None]) -> None:
+        """Have a manifest written."""
+        work = WriteManifest(order_id=self.next_id(), manifest=manifest)
+        self._on_shelf[work.order_id] = then
+        self._shelf.start(work)
+
+    def delete(self, name: FileName) -> None:
+        """Have ranks remove what some of them may have of an entry that never was."""
+        self.ask_ranks(DeleteFiles(order_id=self.next_id(), names=(name,)), ignore)
+
+    def remove(self, entry: DiskEntry, event: FileEvent, how: _Removal) -> None:
+        """Take an entry out of look-ups, and off the disk."""
+        self.index.remove(entry)
+        self.fire(entry.name, event)
+        self.unlist(entry.name, how)
+
+    def unlist(self, name: FileName, how: _Removal) -> None:
+        """Remove a manifest and then the files of an entry that is leaving."""
+        work = RemoveManifest(order_id=self.next_id(), name=name)
+        self._on_shelf[work.order_id] = lambda outcome: self._take_unlisted(name, how, outcome)
+        self._shelf.start(work)
+
+    def evict(self, num_bytes: int) -> bool:
+        """Make room for so many bytes; False when that cannot be."""
+        victims = self.index.victims(num_bytes)
+        for victim in victims or ():
+            self.counters.evicted += 1
+            self.remove(victim, FileEvent.EVICTED, DeleteFiles)
+        return victims is not None
+
+    def note_fault(self, what: str, reason: FileReason, message: str) -> None:
+        """Count and log what a disk or a rank did not do."""
+        self.counters.faults[reason.value] += 1
+        if reason not in HARMLESS:
+            self._paused_until_s = self.clock() + PAUSE_S
+        log.warning("disk_cache_fault", work=what, reason=reason.value, message=message)
+
+    def fire(self, name: FileName, event: FileEvent) -> None:
+        """Move an entry along the table."""
+        state = after(self._states[name], event)
+        if state is None:
+            del self._states[name]
+        else:
+            self._states[name] = state
+
+    def begin(self, name: FileName) -> None:
+        """Let an entry begin its life: it waits for its turn to be saved."""
+        assert name not in self._states, f"{name} is there already"
+        self._states[name] = FileState.WAITING
+
+    def _take_unlisted(self, name: FileName, how: _Removal, outcome: ShelfOutcome) -> None:
+        if outcome.reason is not None:
+            self.note_fault("remove", outcome.reason, outcome.message)
+        work = how(order_id=self.next_id(), names=(name,))
+        if self.ask_ranks(work, lambda _: self._take_removed(name)):
+            self._removing.add(name)
+        else:
+            self.fire(name, FileEvent.REMOVED)
+
+    def _take_removed(self, name: FileName) -> None:
+        self._removing.remove(name)
+        self.fire(name, FileEvent.REMOVED)
+
+
+def ignore(outcome: FileOutcome | ShelfOutcome) -> None:
+    """Have nothing to do with an outcome."""

@@ -1,0 +1,57 @@
+import pytest
+
+from lanehost.disk_cache.interface import (
+    AdoptFile,
+    CheckFile,
+    FileReason,
+)
+from tests.support.disk_tiers import TierRig
+
+
+def works(rig, kind):
+    return [work for work in rig.files.works if isinstance(work, kind)]
+
+
+def test_no_block_is_taken_before_all_ranks_have_verified():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: FileReason.CHECKSUM if isinstance(work, CheckFile) else None
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert (rig.fetched, works(rig, AdoptFile)) == ([False], [])
+
+
+@pytest.mark.parametrize("reason", [reason for reason in FileReason if reason.is_of_the_file])
+@pytest.mark.parametrize("phase", [CheckFile, AdoptFile])
+def test_a_file_that_is_not_what_it_should_be_is_a_miss_and_moved_aside(reason, phase):
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: reason if isinstance(work, phase) else None
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert rig.fetched == [False]
+    assert rig.tier.counters.misses == {reason.value: 1}
+    assert (len(rig.disk.aside), rig.disk.manifests) == (1, {})
+    assert not rig.fetch(range(9))
+
+
+@pytest.mark.parametrize("reason", [FileReason.BUSY, FileReason.NO_ROOM])
+def test_what_says_nothing_against_the_file_leaves_it_there(reason):
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: reason if isinstance(work, AdoptFile) else None
+    assert rig.fetch(range(9))
+    rig.settle()
+    rig.files.fault = lambda _: None
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert rig.fetched == [False, True]
+
+
+def test_without_blocks_it_comes_to_nothing_and_the_file_is_let_go():
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9), blocks=None)
+    rig.settle()
+    assert (rig.fetched, rig.files.checked) == ([False], {})
+    assert rig.tier.counters.faults == {"no_blocks": 1}

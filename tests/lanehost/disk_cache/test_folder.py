@@ -1,0 +1,96 @@
+import asyncio
+import shutil
+import threading
+
+import pytest
+import structlog
+
+from lanehost.disk_cache.folder import Folder, own_folder
+from lanehost.disk_cache.interface import FileReason
+from lanehost.disk_cache.manifests import find_manifests, manifest_path, write_manifest
+from lanehost.disk_cache.shelf import RemoveManifest, WriteManifest
+from lanehost.errors import StartupFailed
+from tests.support.disk_entries import manifest_of
+
+ONE = manifest_of(range(8))
+
+
+async def outcomes(folder: Folder, *works):
+    """Have works done; returns what became of them."""
+    told: asyncio.Queue = asyncio.Queue()
+    folder.tell(told.put_nowait)
+    for work in works:
+        folder.start(work)
+    return [await asyncio.wait_for(told.get(), 10) for _ in works]
+
+
+def write(order_id=1):
+    return WriteManifest(order_id=order_id, manifest=ONE)
+
+
+async def test_works_are_done_in_order_and_told_on_the_loop(tmp_path):
+    with own_folder(tmp_path) as folder:
+        done = await outcomes(
+            folder, write(), RemoveManifest(order_id=2, name=ONE.header.name), write(3)
+        )
+        assert [(one.order_id, one.reason) for one in done] == [(1, None), (2, None), (3, None)]
+    assert find_manifests(tmp_path).manifests == [ONE]
+
+
+async def test_what_was_asked_for_is_done_before_the_end(tmp_path):
+    with own_folder(tmp_path) as folder:
+        folder.start(write())
+    assert find_manifests(tmp_path).manifests == [ONE]
+
+
+async def test_it_knows_what_was_there(tmp_path):
+    write_manifest(tmp_path, ONE)
+    manifest_path(tmp_path, ONE.header.name).with_name("0.manifest").write_bytes(b"")
+    with structlog.testing.capture_logs() as logs, own_folder(tmp_path) as folder:
+        assert folder.found.manifests == [ONE]
+        assert folder.found.misses == {"torn": 1}
+    assert [entry["event"] for entry in logs] == ["disk_cache_opened", "disk_cache_swept"]
+
+
+async def test_a_second_owner_is_refused_while_there_is_one(tmp_path):
+    refused = pytest.raises(StartupFailed, match="another server uses")
+    with own_folder(tmp_path / "new" / "folder") as first, refused:
+        own_folder(first.path).__enter__()
+    with own_folder(first.path) as second:
+        assert second.number == first.number + 1
+
+
+async def test_who_is_not_the_owner_any_more_writes_nothing(tmp_path):
+    with own_folder(tmp_path) as folder:
+        (tmp_path / "lock").write_text("99\n")
+        (outcome,) = await outcomes(folder, write())
+    assert (outcome.reason, find_manifests(tmp_path).manifests) == (FileReason.GONE, [])
+
+
+async def test_a_folder_that_disappears_is_a_reason(tmp_path):
+    with own_folder(tmp_path / "folder") as folder:
+        shutil.rmtree(folder.path)
+        (outcome,) = await outcomes(folder, write())
+        assert outcome.reason is FileReason.GONE
+        assert not outcome.is_done
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartupFailed, match="cannot use"):
+        own_folder(tmp_path / "file").__enter__()
+
+
+def test_a_lock_of_something_else_begins_anew(tmp_path):
+    (tmp_path / "lock").write_text("none of ours")
+    with own_folder(tmp_path) as folder:
+        assert folder.number == 1
+
+
+def test_its_thread_has_ended_with_it(tmp_path):
+    async def use():
+        with own_folder(tmp_path) as folder:
+            await outcomes(folder, write())
+
+    asyncio.run(use())
+    assert not any(one.name.startswith("disk-cache") for one in threading.enumerate())

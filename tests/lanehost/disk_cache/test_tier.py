@@ -1,0 +1,191 @@
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lanehost.disk_cache.interface import (
+    AdoptFile,
+    FileReason,
+    SaveFile,
+)
+from tests.support.disk_entries import SIZE, manifest_of
+from tests.support.disk_tiers import TierRig
+from tests.support.fake_files import FakeDisk
+
+
+def works(rig, kind):
+    return [work for work in rig.files.works if isinstance(work, kind)]
+
+
+def test_what_was_saved_comes_back_into_other_blocks():
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert rig.fetched == [True]
+    assert (rig.rows[50], rig.rows[51]) == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert (rig.tier.counters.saved, rig.tier.counters.hits) == (1, 1)
+
+
+def test_an_entry_is_found_only_once_its_manifest_is_written():
+    rig = TierRig()
+    rig.save(range(8))
+    rig.files.let_all_back()
+    assert rig.tier.find("s", tuple(range(9))) is None
+    rig.shelf.let_all_back()
+    assert rig.tier.find("s", tuple(range(9))) is not None
+
+
+def test_it_survives_a_restart_of_the_master():
+    rig = TierRig()
+    rig.saved(range(8))
+    after = TierRig(rig.disk)
+    assert after.fetch(range(9))
+    after.settle()
+    assert after.fetched == [True]
+
+
+def test_it_survives_the_loss_of_the_ranks():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.lose_ranks()
+    rig.new_ranks()
+    rig.settle()
+    assert rig.fetch(range(9))
+
+
+def test_no_save_begins_while_a_fetch_is_open():
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    rig.save(range(100, 108))
+    assert len(works(rig, SaveFile)) == 1
+    rig.settle()
+    assert len(works(rig, SaveFile)) == 2
+
+
+def test_uses_are_written_and_live_through_a_restart():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.tier.note_use(rig.tier.find("s", tuple(range(9))))
+    rig.tier.write_uses()
+    rig.settle()
+    entry = TierRig(rig.disk).tier.find("s", tuple(range(9)))
+    assert entry.manifest.hits == 1
+
+
+def test_after_some_uses_they_are_written_by_themselves():
+    rig = TierRig()
+    rig.saved(range(8))
+    entry = rig.tier.find("s", tuple(range(9)))
+    for _ in range(32):
+        rig.tier.note_use(entry)
+    rig.settle()
+    assert next(iter(rig.disk.manifests.values())).hits == 32
+
+
+def test_one_that_is_distrusted_is_moved_aside():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.tier.distrust(rig.tier.find("s", tuple(range(9))).name)
+    rig.settle()
+    assert (len(rig.disk.aside), rig.index.num_entries) == (1, 0)
+    rig.tier.distrust(rig.disk.aside[0])
+
+
+def test_a_flush_of_a_scope_leaves_others_and_those_in_use():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.saved(range(8), scope="t")
+    rig.saved(range(100, 108))
+    assert rig.fetch(range(9))
+    assert rig.tier.flush("s") == (1, 1)
+    rig.settle()
+    assert rig.index.num_entries == 2
+    assert rig.tier.flush(None) == (2, 0)
+
+
+class TierMachine(RuleBasedStateMachine):
+    """Any order of saves, fetches, faults, losses and restarts, over one disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = TierRig(FakeDisk(), budget=400)
+        self.num_saves = self.num_fetches = 0
+
+    prompts = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(0, 2))
+
+    def ids(self, prompt):
+        _, num_blocks, kind = prompt
+        return tuple(range(kind * 2, kind * 2 + num_blocks * SIZE))
+
+    @rule(prompt=prompts)
+    def save(self, prompt):
+        self.rig.save(self.ids(prompt), scope=prompt[0])
+        self.num_saves += 1
+
+    @rule(prompt=prompts, blocks=st.sampled_from([(50, 51, 52), None]))
+    def fetch(self, prompt, blocks):
+        self.num_fetches += self.rig.fetch((*self.ids(prompt), 9), scope=prompt[0], blocks=blocks)
+
+    @precondition(lambda self: self.rig.files.waiting)
+    @rule(reason=st.sampled_from([None, None, None, *FileReason]))
+    def ranks_answer(self, reason):
+        self.rig.files.fault = lambda _: reason
+        work = self.rig.files.let_one_back()
+        if isinstance(work, AdoptFile) and reason is None:
+            rows = [row for block in work.block_ids for row in self.rig.rows[block]]
+            owners = [manifest_of(rows, scope=scope).header for scope in "ab"]
+            assert work.header in owners, "the blocks hold something else than was asked for"
+
+    @precondition(lambda self: self.rig.shelf.waiting)
+    @rule(reason=st.sampled_from([None, None, FileReason.NO_SPACE]))
+    def shelf_answers(self, reason):
+        self.rig.shelf.fault = lambda _: reason
+        self.rig.shelf.let_one_back()
+
+    @rule()
+    def time_passes(self):
+        self.rig.now_s += 11
+
+    @rule()
+    def ranks_are_lost(self):
+        self.rig.lose_ranks()
+        assert len(self.rig.released) == self.num_saves
+        assert len(self.rig.fetched) == self.num_fetches
+        self.rig.new_ranks()
+
+    @rule()
+    def the_master_is_killed_and_comes_back(self):
+        self.rig = TierRig(self.rig.disk, budget=400)
+        self.num_saves = self.num_fetches = 0
+
+    @rule(scope=st.sampled_from(["a", "b", None]))
+    def flush(self, scope):
+        self.rig.tier.flush(scope)
+
+    @rule()
+    def write_uses(self):
+        self.rig.tier.write_uses()
+
+    @invariant()
+    def the_budget_is_kept(self):
+        assert self.rig.index.num_bytes <= 400
+
+    @invariant()
+    def nothing_ends_twice(self):
+        assert len(self.rig.released) <= self.num_saves
+        assert len(self.rig.fetched) <= self.num_fetches
+
+    def teardown(self):
+        rig = self.rig
+        rig.files.fault = rig.shelf.fault = lambda _: None
+        rig.settle()
+        assert rig.tier.is_quiet
+        assert len(rig.released) == self.num_saves
+        assert len(rig.fetched) == self.num_fetches
+        assert all(entry.num_users == 0 for entry in rig.index)
+        assert not rig.files.checked
+
+
+TestTierMachine = TierMachine.TestCase
+TestTierMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

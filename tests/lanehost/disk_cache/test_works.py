@@ -1,0 +1,52 @@
+from lanehost.disk_cache.interface import (
+    DeleteFiles,
+)
+from lanehost.disk_cache.shelf import RemoveManifest
+from tests.support.disk_entries import manifest_of
+from tests.support.disk_tiers import TierRig
+
+
+def works(rig, kind):
+    return [work for work in rig.files.works if isinstance(work, kind)]
+
+
+def test_the_manifest_goes_before_the_files():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.tier.flush(None)
+    assert isinstance(rig.shelf.waiting[0], RemoveManifest)
+    assert works(rig, DeleteFiles) == []
+    rig.settle()
+    assert (rig.disk.manifests, rig.disk.files) == ({}, {})
+
+
+def test_a_smaller_budget_than_before_makes_entries_go():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.saved(range(100, 108))
+    after = TierRig(rig.disk, budget=100)
+    after.settle()
+    assert (after.index.num_entries, len(rig.disk.files)) == (1, 1)
+
+
+def test_a_loss_ends_saves_and_fetches_and_the_next_ranks_sweep():
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    rig.save(range(100, 108))
+    rig.lose_ranks()
+    assert (rig.fetched, len(rig.released)) == ([False], 2)
+    rig.disk.files[manifest_of(range(200, 208)).header.name] = (None, ())
+    rig.new_ranks()
+    rig.settle()
+    assert len(rig.disk.files) == 1
+    assert rig.fetch(range(9))
+
+
+def test_without_ranks_nothing_begins():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.lose_ranks()
+    rig.save(range(100, 108))
+    assert rig.tier.counters.dropped == {"no_ranks": 1}
+    assert not rig.fetch(range(9))
