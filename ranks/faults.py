@@ -23,6 +23,7 @@ from ranks.fault_orders import Act, Point, order_file
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import OnProgress, Worker
 from ranks.settings import RankSettings
+from ranks.wire.file_messages import FileDone, FileOrder
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -149,6 +150,10 @@ class FaultyWorker:
         for model in self._models:
             model.act = act
         return self._worker.run(plan)
+
+    def take_file(self, order: FileOrder, answer: Callable[[FileDone], None]) -> None:
+        """Have a work on files done."""
+        self._worker.take_file(order, answer)
 
     def num_stages(self) -> int:
         """Count what was computed so far."""

@@ -3,7 +3,8 @@
 Laws: messages go out in the order in which they were sent; nothing is lost silently:
 when the stream ends, `receive` raises `MasterLost` with the reason, after all that
 came before it. Both queues are bounded: a rank that lags makes gRPC push back. Leave is told
-at once by the thread that reads, and takes its turn all the same. A rank whose stream ended on
+at once by the thread that reads, and takes its turn all the same. Works on files take no turn
+among the others: they are for another thread. A rank whose stream ended on
 its own is gone within `LINGER_S`, whatever its main thread waits for.
 """
 
@@ -22,7 +23,15 @@ import structlog
 from ranks.errors import BadMessage, MasterLost
 from ranks.guard import EXIT_MASTER_GONE
 from ranks.wire.codec import decode_master_message, encode_rank_message
-from ranks.wire.messages import SERVICE_NAME, Heartbeat, Leave, MasterMessage, RankMessage
+from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.messages import (
+    SERVICE_NAME,
+    Heartbeat,
+    Leave,
+    MainMessage,
+    MasterMessage,
+    RankMessage,
+)
 from ranks.wire.tls import channel_credentials, read_certificates
 from ranks.wire.transport import CLIENT_OPTIONS
 
@@ -33,6 +42,8 @@ _MAX_QUEUED = 256
 _DIAL_TIMEOUT_S = 20.0
 _SEND_TIMEOUT_S = 30.0
 _LAST_WORDS_TIMEOUT_S = 2.0
+OnFile = Callable[[FileOrder, Callable[[FileDone], None]], None]
+
 # From the end of the stream to that of the process.
 LINGER_S = 2.0
 
@@ -72,6 +83,7 @@ class MasterLink:
         channel: grpc.Channel,
         *,
         on_leave: Callable[[int], None],
+        on_file: OnFile,
         on_lost: Callable[[], None],
     ) -> None:
         """Take a channel that the caller closes.
@@ -79,14 +91,17 @@ class MasterLink:
         Args:
             channel: To the master.
             on_leave: The reading thread tells it of Leave.
+            on_file: The reading thread hands works on files over, with what takes the answer;
+                it must not wait.
             on_lost: Called from that thread when the stream has ended and nobody closed it.
         """
         self._channel = channel
         self._on_leave = on_leave
+        self._on_file = on_file
         self._on_lost = on_lost
         self._is_closing = False
         self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
-        self._incoming: queue.Queue[MasterMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
+        self._incoming: queue.Queue[MainMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
         self._receiver = threading.Thread(target=self._receive_all, name="link", daemon=True)
 
     def __enter__(self) -> Self:
@@ -127,7 +142,7 @@ class MasterLink:
             with contextlib.suppress(queue.Full):
                 self._outgoing.put_nowait(encode_rank_message(message))
 
-    def receive(self, *, timeout_s: float | None = None) -> MasterMessage | None:
+    def receive(self, *, timeout_s: float | None = None) -> MainMessage | None:
         """Wait for the next message; None when none came in time.
 
         Raises:
@@ -163,16 +178,22 @@ class MasterLink:
         """Queue all messages of a call; returns why it ended."""
         try:
             for payload in call:
-                message = decode_master_message(payload)
-                if isinstance(message, Leave):
-                    self._on_leave(message.epoch)
-                self._incoming.put(message)
+                self._take(decode_master_message(payload))
         except grpc.RpcError as err:
             return MasterLost(f"{err.code().name}: {err.details()}")
         except BadMessage as err:
             call.cancel()
             return MasterLost(f"the master sent {err}")
         return MasterLost("the master closed the stream")
+
+    def _take(self, message: MasterMessage) -> None:
+        if isinstance(message, FileOrder):
+            # Not behind the steps that are before it: somebody waits for that file.
+            self._on_file(message, self.send)
+            return
+        if isinstance(message, Leave):
+            self._on_leave(message.epoch)
+        self._incoming.put(message)
 
     def _requests(self) -> Iterator[bytes]:
         # gRPC reads this from a thread of its own; None ends our half of the stream.

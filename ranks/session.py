@@ -25,7 +25,7 @@ from ranks.link import MasterLink
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.progress import Progress
 from ranks.settings import RankSettings
-from ranks.wire.file_messages import FileDone, FileFault, FileOrder
+from ranks.wire.file_messages import FileDone, FileOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -36,7 +36,7 @@ from ranks.wire.messages import (
     Load,
     Loaded,
     LoadProgress,
-    MasterMessage,
+    MainMessage,
     Ready,
     Shutdown,
 )
@@ -75,6 +75,10 @@ class Worker(Protocol):
         """Run one plan, or refuse it whole."""
         ...
 
+    def take_file(self, order: FileOrder, answer: Callable[[FileDone], None]) -> None:
+        """Have a work on files done beside the steps; returns at once, from any thread."""
+        ...
+
     def num_stages(self) -> int:
         """Count what was computed so far; never falls, and may be called from any thread."""
         ...
@@ -107,7 +111,9 @@ def live(
     """
     epochs = Epochs()
     try:
-        with MasterLink(channel, on_leave=epochs.give_up, on_lost=on_lost) as link:
+        with MasterLink(
+            channel, on_leave=epochs.give_up, on_file=worker.take_file, on_lost=on_lost
+        ) as link:
             link.send(
                 Hello(
                     rank=settings.rank,
@@ -161,7 +167,7 @@ class _Life:
             return EXIT_FATAL
         return EXIT_OK
 
-    def _next(self) -> MasterMessage:
+    def _next(self) -> MainMessage:
         left_s = None
         if self._broken_at is not None:
             left_s = max(0.0, self._broken_at + self._leave_timeout_s - time.monotonic())
@@ -170,7 +176,7 @@ class _Life:
             raise MasterLost(f"no Leave within {self._leave_timeout_s:g} s of Broken")
         return message
 
-    def _take(self, message: MasterMessage) -> bool:
+    def _take(self, message: MainMessage) -> bool:
         """Do what the master says; says whether this life goes on."""
         match message:
             case StepPlan() as plan:
@@ -181,22 +187,10 @@ class _Life:
                 self._form(order)
             case Leave(epoch=epoch):
                 self._leave(epoch)
-            case FileOrder() as order:
-                self._refuse_file(order)
             case Shutdown(reason=reason):
                 log.info("shutdown", reason=reason)
                 return False
         return True
-
-    def _refuse_file(self, order: FileOrder) -> None:
-        self._link.send(
-            FileDone(
-                order_id=order.order_id,
-                epoch=order.epoch,
-                fault=FileFault.GONE,
-                message="this rank has no folder for files",
-            )
-        )
 
     def _form(self, order: Form) -> None:
         abort = self._epochs.begin(order.epoch)

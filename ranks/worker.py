@@ -12,8 +12,12 @@ import torch
 
 from ranks.abort import Abort
 from ranks.device import choose_device, choose_num_threads, free_bytes
+from ranks.disk.file_thread import Answer, FileThread
+from ranks.disk.folder import Folder
+from ranks.disk.snapshot import PoolLoan, bind
 from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor
+from ranks.kv_store import KvStore
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
 from ranks.models.native_weights import Weights
@@ -32,6 +36,7 @@ from ranks.settings import RankSettings
 from ranks.shards import Network, Place, cut_shards
 from ranks.shared_group import OFFER_TIMEOUT_S, Offer
 from ranks.store import MasterStore
+from ranks.wire.file_messages import FileOrder
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -60,6 +65,7 @@ class ModelWorker:
         self._group: Group | None = None
         self._until_freed = ExitStack()
         self._executor: Executor | None = None
+        self._files = FileThread(rank=settings.rank, world_size=settings.world_size)
 
     def load(self, order: Load, on_progress: OnProgress) -> Loaded:
         """Load this rank's part of the model.
@@ -157,6 +163,25 @@ class ModelWorker:
             limits=_limits(order, model),
             clock_ns=time.perf_counter_ns,
         )
+        if order.disk_folder is not None:
+            self._begin_files(order, Path(order.disk_folder), kv, abort)
+
+    def _begin_files(self, order: Form, path: Path, kv: KvStore, abort: Abort) -> None:
+        assert self._model is not None
+        rank, world_size = self._settings.rank, self._settings.world_size
+        loan = PoolLoan(
+            bind(self._model.state, kv.pool),
+            num_blocks=order.num_blocks,
+            block_size=order.block_size,
+        )
+        folder = Folder(path, rank=rank, world_size=world_size)
+        self._files.begin(order.epoch, folder, self._model.state, loan, abort)
+        # Before the pool is freed: what was pushed last comes first.
+        self._until_freed.callback(self._files.let_go)
+
+    def take_file(self, order: FileOrder, answer: Answer) -> None:
+        """Have a work on files done beside the steps; returns at once, from any thread."""
+        self._files.take(order, answer)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run one plan, or refuse it whole."""
@@ -185,6 +210,7 @@ class ModelWorker:
     def close(self) -> None:
         """Leave the group, if there is one."""
         self.leave()
+        self._files.close()
         if self._offer is not None:
             self._offer.close()
 

@@ -1,10 +1,11 @@
 """What a family keeps of a prefix, as named tensors: its state.
 
 A state is declared from the weights alone, never from a pool, which may not be there: names,
-types, and shapes of which one dimension is the number of positions. Whoever keeps states
+types, and shapes of which one dimension is the number of blocks. Whoever keeps states
 elsewhere than in the pool checks them against this and knows nothing else of a family.
 """
 
+import math
 import platform
 from dataclasses import dataclass
 
@@ -17,20 +18,23 @@ _REVISION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTensor:
-    """One tensor of a state, [heads, positions, head_dim]."""
+    """One tensor of a state, [heads, blocks, positions of a block, head_dim].
+
+    How values lie within a block is the family's own; a block is kept as it lies in the pool.
+    """
 
     name: str
     dtype: torch.dtype
     num_heads: int
     head_dim: int
 
-    def shape(self, num_tokens: int) -> tuple[int, int, int]:
-        """Its shape for a prefix of so many tokens."""
-        return (self.num_heads, num_tokens, self.head_dim)
+    def shape(self, num_blocks: int, *, block_size: int) -> tuple[int, int, int, int]:
+        """Its shape for a prefix of so many blocks."""
+        return (self.num_heads, num_blocks, block_size, self.head_dim)
 
-    def num_bytes(self, num_tokens: int) -> int:
-        """Its bytes for a prefix of so many tokens."""
-        return self.num_heads * num_tokens * self.head_dim * self.dtype.itemsize
+    def num_bytes(self, num_blocks: int, *, block_size: int) -> int:
+        """Its bytes for a prefix of so many blocks."""
+        return math.prod(self.shape(num_blocks, block_size=block_size)) * self.dtype.itemsize
 
 
 def kv_state(

@@ -179,4 +179,6 @@ RankMessage = (
     | Fatal
     | FileDone
 )
-MasterMessage = Load | Form | StepPlan | Leave | Shutdown | FileOrder
+# What the rank's main thread takes, in its order.
+MainMessage = Load | Form | StepPlan | Leave | Shutdown
+MasterMessage = MainMessage | FileOrder

@@ -12,7 +12,7 @@ from ranks.link import open_channel
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import EXIT_FATAL, EXIT_MASTER_LOST, EXIT_OK, live
 from ranks.settings import RankSettings
-from ranks.wire.file_messages import DropFile, FileFault, FileName, FileOrder
+from ranks.wire.file_messages import DropFile, FileDone, FileFault, FileName, FileOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -77,6 +77,10 @@ class ScriptedWorker:
             assert self.go_on.wait(10)
         if self.raises is not None:
             raise self.raises
+
+    def take_file(self, order, answer):
+        self.file_thread = threading.current_thread()
+        answer(FileDone(order_id=order.order_id, epoch=order.epoch, fault=FileFault.TORN))
 
     def num_stages(self):
         return self.num_stages_now
@@ -357,10 +361,17 @@ def test_a_heart_beats_while_the_main_thread_works_and_tells_how_far_it_is(maste
             pass
 
 
-def test_a_work_on_files_is_answered_also_where_there_is_no_folder(master):
-    with living(master, ScriptedWorker()):
+def test_a_work_on_files_waits_for_no_step_and_is_not_done_by_who_computes(master):
+    worker = ScriptedWorker()
+    with living(master, worker):
         form(master)
+        worker.waits = "for nothing in run"
+        worker.began.clear()
+        master.say(PLAN)
+        assert worker.began.wait(10)
         work = DropFile(name=FileName(layout="00" * 32, key="11" * 32))
         master.say(FileOrder(order_id=3, epoch=4, work=work))
-        done = master.hear()
-        assert (done.order_id, done.epoch, done.fault) == (3, 4, FileFault.GONE)
+        assert master.hear() == FileDone(order_id=3, epoch=4, fault=FileFault.TORN)
+        assert worker.file_thread.name == "link"
+        worker.go_on.set()
+        assert master.hear() == worker.answer

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ranks.__main__ import build_version, log_to_stderr, parse_settings
@@ -21,6 +22,7 @@ from ranks.link import leave_soon, open_channel
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult, result_digest
 from ranks.session import OnProgress, live
 from ranks.settings import RankSettings
+from ranks.wire.file_messages import FileDone, FileFault, FileOrder
 from ranks.wire.messages import TOKEN_VARIABLE, Form, Load, Loaded
 
 VOCAB_SIZE = 1000
@@ -124,6 +126,9 @@ class ArithmeticWorker:
             failures={},
             digest=result_digest(plan.digest, fed, drawn),
         )
+
+    def take_file(self, order: FileOrder, answer: Callable[[FileDone], None]) -> None:
+        answer(FileDone(order_id=order.order_id, epoch=order.epoch, fault=FileFault.GONE))
 
     def num_stages(self) -> int:
         return 0

@@ -16,11 +16,11 @@ def test_a_state_has_keys_and_values_of_each_layer_in_the_order_of_the_pool():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("num_tokens", [1, 16, 160])
-def test_only_the_number_of_positions_varies(num_tokens):
+@pytest.mark.parametrize("num_blocks", [1, 10])
+def test_only_the_number_of_blocks_varies(num_blocks):
     for tensor in kv_state(**SIZES):
-        assert tensor.shape(num_tokens) == (2, num_tokens, 8)
-        assert tensor.num_bytes(num_tokens) == 2 * num_tokens * 8 * 2
+        assert tensor.shape(num_blocks, block_size=16) == (2, num_blocks, 16, 8)
+        assert tensor.num_bytes(num_blocks, block_size=16) == 2 * num_blocks * 16 * 8 * 2
 
 
 def test_layouts_that_may_differ_in_a_bit_have_different_names():
