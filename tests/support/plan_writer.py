@@ -14,6 +14,8 @@ class PlanWriter:
         self.next_block = 0
         self.positions: dict[int, int] = {}
         self.tables: dict[int, list[int]] = {}
+        # Of the next plan.
+        self.cached: dict[int, tuple[int, ...]] = {}
 
     def plan(
         self,
@@ -25,12 +27,14 @@ class PlanWriter:
         draws: bool = True,
         draw: Draw | None = None,
     ) -> StepPlan:
-        """`prompts` join and run; `more` goes on in lanes that are there."""
+        """`prompts` join and run; `more` goes on in lanes that are there.
+
+        A lane that joins has the KV of its `cached` blocks already, and its prompt follows them.
+        """
         prompts, more = prompts or {}, more or {}
         for lane_id in leaves:
             del self.positions[lane_id], self.tables[lane_id]
-        for lane_id in prompts:
-            self.positions[lane_id], self.tables[lane_id] = 0, []
+        joins = tuple(self._join(lane_id, draw or Draw()) for lane_id in prompts)
         chunks = tuple(
             Chunk(lane_id=lane, start=self.positions[lane], token_ids=tuple(ids), draws=draws)
             for lane, ids in (prompts | more).items()
@@ -54,7 +58,7 @@ class PlanWriter:
             epoch=self.epoch,
             follows=self.follows,
             leaves=leaves,
-            joins=tuple(LaneJoin(lane_id=lane, draw=draw or Draw()) for lane in prompts),
+            joins=joins,
             grows=grows,
             chunks=chunks,
             decodes=decodes,
@@ -76,15 +80,20 @@ class PlanWriter:
             self.positions[chunk.lane_id] -= len(chunk.token_ids)
         self.follows = plan.follows
 
+    def _join(self, lane_id: int, draw: Draw) -> LaneJoin:
+        cached = self.cached.get(lane_id, ())
+        num_cached_tokens = len(cached) * self.block_size
+        self.positions[lane_id], self.tables[lane_id] = num_cached_tokens, list(cached)
+        return LaneJoin(lane_id=lane_id, draw=draw, num_cached_tokens=num_cached_tokens)
+
     def _grow(self, lane_id: int, length: int) -> LaneGrow | None:
         table = self.tables[lane_id]
-        wanted = -(-(self.positions[lane_id] + length) // self.block_size) - len(table)
-        if wanted < 1:
-            return None
+        wanted = max(0, -(-(self.positions[lane_id] + length) // self.block_size) - len(table))
         block_ids = tuple(range(self.next_block, self.next_block + wanted))
         self.next_block += wanted
         table.extend(block_ids)
-        return LaneGrow(lane_id=lane_id, block_ids=block_ids)
+        block_ids = self.cached.pop(lane_id, ()) + block_ids
+        return LaneGrow(lane_id=lane_id, block_ids=block_ids) if block_ids else None
 
     def _advance(self, lane_id: int, length: int) -> int:
         start = self.positions[lane_id]
