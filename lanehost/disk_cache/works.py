@@ -86,11 +86,8 @@ class Works:
     def begin_epoch(self, files: RankFiles) -> None:
         """Go on with these ranks, and have them sweep what is nobody's."""
         self._files = files
-        known = tuple(
-            name
-            for name, state in self._states.items()
-            if state not in (FileState.WAITING, FileState.LEAVING)
-        )
+        # Those that are leaving still have their manifest.
+        known = tuple(self._states)
         self.ask_ranks(SweepFiles(order_id=self.next_id(), known=known), ignore)
 
     def end_epoch(self) -> None:

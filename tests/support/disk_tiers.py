@@ -1,6 +1,7 @@
 """A disk tier over a fake disk, for tests."""
 
 from dataclasses import replace
+from itertools import count
 
 from lanehost.disk_cache.fetches import Fetch
 from lanehost.disk_cache.index import DiskIndex
@@ -25,6 +26,7 @@ class TierRig:
         self.released: list[tuple[int, ...]] = []
         self.fetched: list[bool] = []
         self.rows: dict[int, tuple[int, ...]] = {}
+        self._block_ids = count(1000)
         self.new_ranks()
 
     def new_ranks(self) -> None:
@@ -40,9 +42,9 @@ class TierRig:
 
     def save(self, token_ids, *, scope="s") -> None:
         manifest = manifest_of(token_ids, scope=scope)
-        blocks = tuple(range(len(token_ids) // SIZE))
-        for block in blocks:
-            self.rows[block] = tuple(token_ids[block * SIZE : (block + 1) * SIZE])
+        blocks = tuple(next(self._block_ids) for _ in range(len(token_ids) // SIZE))
+        for at, block in enumerate(blocks):
+            self.rows[block] = tuple(token_ids[at * SIZE : (at + 1) * SIZE])
         self.tier.save(
             Save(
                 manifest=replace(manifest, rank_bytes=(0,)),

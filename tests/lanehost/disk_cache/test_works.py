@@ -50,3 +50,16 @@ def test_without_ranks_nothing_begins():
     rig.save(range(100, 108))
     assert rig.tier.counters.dropped == {"no_ranks": 1}
     assert not rig.fetch(range(9))
+
+
+def test_removals_that_are_with_lost_ranks_end_with_them():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.tier.flush(None)
+    rig.shelf.let_all_back()
+    rig.lose_ranks()
+    rig.lose_ranks()
+    rig.new_ranks()
+    rig.settle()
+    rig.saved(range(8))
+    assert rig.index.num_entries == 1
