@@ -9,7 +9,7 @@ from ranks.disk.file_works import Done, FileWorks
 from ranks.disk.folder import FileCalls, Folder
 from ranks.disk.snapshot import PoolLoan, bind
 from ranks.kv_store import KvStore
-from ranks.models.state import kv_state
+from ranks.models.state import StateTensor, kv_state
 from ranks.wire.file_messages import (
     AdoptFile,
     CheckFile,
@@ -22,9 +22,17 @@ from ranks.wire.file_messages import (
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 12
-STATE = kv_state(num_layers=2, num_kv_heads=3, head_dim=8, dtype=torch.float16)
+
 NAME = FileName(layout="1a" * 32, key="2b" * 32)
 HEADER = FileHeader(name=NAME, num_tokens=3 * BLOCK_SIZE, tokens_digest="3c" * 32)
+
+
+def state_of(head_dim: int) -> tuple[StateTensor, ...]:
+    """The state of a model of two layers."""
+    return kv_state(num_layers=2, num_kv_heads=3, head_dim=head_dim, dtype=torch.float16)
+
+
+STATE = state_of(8)
 
 
 def named(number: int) -> FileHeader:
@@ -32,12 +40,12 @@ def named(number: int) -> FileHeader:
     return replace(HEADER, name=replace(NAME, key=f"{number:064x}"))
 
 
-def new_store(*, seed: int | None = None) -> KvStore:
+def new_store(*, seed: int | None = None, head_dim: int = 8) -> KvStore:
     """A pool of zeros, or of what a seed gives."""
     store = KvStore(
         num_layers=2,
         num_kv_heads=3,
-        head_dim=8,
+        head_dim=head_dim,
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         like=torch.empty(0, dtype=torch.float16),
@@ -90,10 +98,11 @@ def disk_rank(
     rank: int = 0,
     world_size: int = 1,
     calls: FileCalls | None = None,
+    head_dim: int = 8,
 ) -> Rank:
     folder = Folder(path, rank=rank, world_size=world_size, calls=calls)
     folder.make()
-    store = new_store(seed=seed)
-    loan = PoolLoan(bind(STATE, store.pool), num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
-    works = FileWorks(folder, STATE, loan, rank=rank, world_size=world_size)
+    store, state = new_store(seed=seed, head_dim=head_dim), state_of(head_dim)
+    loan = PoolLoan(bind(state, store.pool), num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
+    works = FileWorks(folder, state, loan, rank=rank, world_size=world_size)
     return Rank(folder=folder, store=store, loan=loan, works=works)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -345,3 +346,18 @@ def test_of_many_that_are_deleted_one_that_cannot_be_is_told_and_the_others_go(t
     rank.folder.path_of(stuck).mkdir(parents=True)
     assert rank.do(DeleteFiles(names=(stuck, NAME))).fault is not None
     assert rank.check().fault is FileFault.MISSING
+
+
+@pytest.mark.parametrize("removed", ["folder", "layout"])
+def test_a_folder_that_was_removed_costs_its_files_and_no_more(tmp_path, removed):
+    folder = tmp_path / "folder"
+    rank = disk_rank(folder, seed=1)
+    rank.save(FROM)
+    shutil.rmtree(folder if removed == "folder" else rank.path.parent)
+    assert rank.check().fault is FileFault.MISSING
+    assert rank.save(FROM).fault is (FileFault.GONE if removed == "folder" else None)
+    for work in (DeleteFiles(names=(NAME,)), SetAside(names=(NAME,)), SweepFiles(known=())):
+        assert rank.do(work).fault is None
+    folder.mkdir(exist_ok=True)
+    assert rank.save(FROM).fault is None
+    assert rank.check().fault is None
