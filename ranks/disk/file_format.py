@@ -65,6 +65,16 @@ class FileLayout:
         """Bytes of the whole file."""
         return LENGTH_BYTES + len(self.header) + self.data_bytes
 
+    def check_size(self, num_bytes: int) -> None:
+        """See that a file has as many bytes as it must have.
+
+        Raises:
+            FileMiss: It has not.
+        """
+        if num_bytes != self.num_bytes:
+            fault = FileFault.TORN if num_bytes < self.num_bytes else FileFault.FOREIGN
+            raise FileMiss(fault, f"it has {num_bytes} bytes of {self.num_bytes}")
+
     def new_checksum(self) -> "xxhash.xxh3_128":
         """Begin a checksum; the data is still to be added."""
         return xxhash.xxh3_128(self.header)

@@ -1,9 +1,10 @@
 """The thread of a rank that reads and writes files, beside the one that computes.
 
-Laws: a work is answered once, whatever becomes of it, also where none is done: without a
-folder, with too many in front of it, or when its epoch is over. What somebody waits for goes
-before what is only kept: a save steps aside, between two copies, for anything else. The pool of
-an epoch is not touched once `let_go` has returned, and that takes no longer than one copy.
+Laws: until it is closed every work is answered once, whatever becomes of it, also where none is
+done: without a folder, with too many in front of it, or when its epoch is over. What somebody
+waits for goes before what is only kept: a save steps aside, between two copies, for anything
+else. The pool of an epoch is not touched once `let_go` has returned, and that takes no longer
+than one copy.
 """
 
 import threading
@@ -59,6 +60,8 @@ class FileThread:
         self._urgent: deque[_Asked] = deque()
         self._saves: deque[_Asked] = deque()
         self._epoch: _Epoch | None = None
+        # Of epochs that are over: the thread closes their files.
+        self._over: list[FileWorks] = []
         self._thread: threading.Thread | None = None
         self._is_ending = False
 
@@ -101,6 +104,9 @@ class FileThread:
         """Let go of the epoch's pool; waits for the copy that is under way."""
         with self._changed:
             epoch, self._epoch = self._epoch, None
+            if epoch is not None:
+                self._over.append(epoch.works)
+                self._changed.notify()
         if epoch is not None:
             epoch.loan.take_back()
 
@@ -116,14 +122,19 @@ class FileThread:
     def _run(self) -> None:
         try:
             while (asked := self._next()) is not None:
-                self._do(asked)
+                if isinstance(asked, FileWorks):
+                    asked.close()
+                else:
+                    self._do(asked)
         except MasterLost as err:
             # The main thread hears of it too.
             log.debug("files_end", reason=str(err))
 
-    def _next(self) -> _Asked | None:
+    def _next(self) -> _Asked | FileWorks | None:
         with self._changed:
-            while not self._is_ending:
+            while self._over or not self._is_ending:
+                if self._over:
+                    return self._over.pop()
                 if self._urgent:
                     return self._urgent.popleft()
                 if self._saves:

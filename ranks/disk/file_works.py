@@ -1,13 +1,16 @@
 """Works on files, each done or not, and never an exception.
 
-Laws: what is adopted is what was checked, byte for byte, because it was read once and kept; a
-work that copies from or into the pool ends within one copy when its epoch does. A file that is
-torn, changed, foreign or of another version is a miss, and so is whatever the system refuses.
+Laws: a file is verified as a whole before anything of it is copied, and again while it is: an
+adopt that is done has copied what the save wrote, whoever has been at the file since. A work
+that copies from or into the pool ends within one copy when its epoch does. A file that is torn,
+changed, foreign or of another version is a miss, and so is whatever the system refuses.
 
 Files are read, not mapped: the system tells of a file that cannot be read, or that somebody cut
-while it was mapped, by a signal that ends the process; a read just fails.
+while it was mapped, by a signal that ends the process; a read just fails. They are read twice,
+the second time from the system's memory, so that none is held here between the two phases.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -35,10 +38,8 @@ from ranks.wire.file_messages import (
 
 log = structlog.get_logger()
 
-# Files that were checked and neither adopted nor dropped: each is in memory.
+# Files that were checked and neither adopted nor dropped: each is open.
 MAX_CHECKED = 8
-# Between two looks at whether the epoch is over.
-_PIECE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class Done:
 class _Checked:
     header: FileHeader
     layout: FileLayout
-    data: Bytes
+    file: int
+    checksum: str
 
 
 class FileWorks:
@@ -86,6 +88,16 @@ class FileWorks:
             return Done(fault=FileFault.GONE, message="the epoch is over")
         return Done(num_bytes=num_bytes)
 
+    def close(self) -> None:
+        """Close what was checked; nothing may be done afterwards."""
+        for name in list(self._checked):
+            self._drop(name)
+
+    def _drop(self, name: FileName) -> None:
+        checked = self._checked.pop(name, None)
+        if checked is not None:
+            os.close(checked.file)
+
     def _do(self, work: FileWork, between: Callable[[], None]) -> int:
         match work:
             case SaveFile(header=header, block_ids=block_ids):
@@ -95,7 +107,7 @@ class FileWorks:
             case AdoptFile(header=header, block_ids=block_ids):
                 return self._adopt(header, block_ids, between)
             case DropFile(name=name):
-                self._checked.pop(name, None)
+                self._drop(name)
             case DeleteFiles(names=names):
                 _each(self._folder.delete, names)
             case SetAside(names=names):
@@ -127,44 +139,71 @@ class FileWorks:
         return layout.num_bytes
 
     def _check(self, header: FileHeader, between: Callable[[], None]) -> int:
+        self._drop(header.name)
         layout = self._lay_out(header)
-        if header.name not in self._checked and len(self._checked) >= MAX_CHECKED:
+        if len(self._checked) >= MAX_CHECKED:
             raise FileMiss(FileFault.BUSY, f"{MAX_CHECKED} files are checked already")
-        with self._folder.reading(header.name) as (file, num_bytes):
-            length = length_in(self._read(file, LENGTH_BYTES, at=0))
-            head = self._read(file, LENGTH_BYTES + length, at=0)
-            named = layout.checksum_in(head)
-            if num_bytes != layout.num_bytes:
-                fault = FileFault.TORN if num_bytes < layout.num_bytes else FileFault.FOREIGN
-                raise FileMiss(fault, f"it has {num_bytes} bytes of {layout.num_bytes}")
-            data: Bytes = np.empty(layout.data_bytes, np.uint8)
-            checksum = layout.new_checksum()
-            for start in range(0, layout.data_bytes, _PIECE_BYTES):
-                between()
-                piece = data[start : start + _PIECE_BYTES]
-                self._read_into(file, piece, at=len(head) + start)
-                checksum.update(piece.data)
-        if checksum.hexdigest() != named:
-            raise FileMiss(FileFault.CHECKSUM, "its bytes are not those that were written")
-        self._checked[header.name] = _Checked(header=header, layout=layout, data=data)
+        file, num_bytes = self._folder.open(header.name)
+        try:
+            named = self._read_checksum(file, layout)
+            layout.check_size(num_bytes)
+            checked = _Checked(header=header, layout=layout, file=file, checksum=named)
+            self._read_all(checked, between, lambda _number, _piece: None)
+        except BaseException:
+            os.close(file)
+            raise
+        self._checked[header.name] = checked
         return layout.num_bytes
 
     def _adopt(
         self, header: FileHeader, block_ids: tuple[int, ...], between: Callable[[], None]
     ) -> int:
-        checked = self._checked.pop(header.name, None)
+        checked = self._checked.get(header.name)
         if checked is None or checked.header != header:
             raise FileMiss(FileFault.UNCHECKED, "it was not checked before")
-        self._check_blocks(header, block_ids)
-        end = 0
-        for number, size in enumerate(checked.layout.sizes):
-            between()
+
+        def copy(number: int, piece: Bytes) -> None:
             with self._loan.parts() as parts:
-                parts.adopt(number, block_ids, checked.data[end : end + size])
-            end += size
+                parts.adopt(number, block_ids, piece)
+
+        try:
+            self._check_blocks(header, block_ids)
+            self._read_all(checked, between, copy)
+        finally:
+            self._drop(header.name)
         with self._loan.parts() as parts:
             parts.finish()
         return checked.layout.num_bytes
+
+    def _read_checksum(self, file: int, layout: FileLayout) -> str:
+        length = length_in(self._read(file, LENGTH_BYTES, at=0))
+        return layout.checksum_in(self._read(file, LENGTH_BYTES + length, at=0))
+
+    def _read_all(
+        self,
+        checked: _Checked,
+        between: Callable[[], None],
+        use: Callable[[int, Bytes], None],
+    ) -> None:
+        """Read tensor after tensor.
+
+        Raises:
+            FileMiss: They are not what was written; some of them have been used.
+        """
+        layout = checked.layout
+        checksum = layout.new_checksum()
+        buffer: Bytes = np.empty(max(layout.sizes), np.uint8)
+        at = layout.num_bytes - layout.data_bytes
+        for number, size in enumerate(layout.sizes):
+            between()
+            piece = buffer[:size]
+            if self._fill(checked.file, piece.data, at) < size:
+                raise FileMiss(FileFault.TORN, "it became shorter while it was read")
+            checksum.update(piece.data)
+            use(number, piece)
+            at += size
+        if checksum.hexdigest() != checked.checksum:
+            raise FileMiss(FileFault.CHECKSUM, "its bytes are not those that were written")
 
     def _lay_out(self, header: FileHeader) -> FileLayout:
         return lay_out(
@@ -198,10 +237,6 @@ class FileWorks:
         found = bytearray(size)
         num_read = self._fill(file, memoryview(found), at)
         return bytes(found[:num_read])
-
-    def _read_into(self, file: int, piece: Bytes, *, at: int) -> None:
-        if self._fill(file, piece.data, at) < len(piece):
-            raise FileMiss(FileFault.TORN, "it became shorter while it was read")
 
     def _fill(self, file: int, buffer: memoryview, at: int) -> int:
         done = 0

@@ -113,9 +113,8 @@ class Folder:
                 raise
             self._sync_folder(path.parent)
 
-    @contextmanager
-    def reading(self, name: FileName) -> Iterator[tuple[int, int]]:
-        """Open the file of an entry; gives the descriptor and how many bytes there are.
+    def open(self, name: FileName) -> tuple[int, int]:
+        """Open the file of an entry; returns the descriptor, which the caller closes, and its size.
 
         Raises:
             FileMiss: There is none, or it cannot be read.
@@ -127,13 +126,11 @@ class Folder:
                 file = os.open(self.path_of(name), flags)
             except (FileNotFoundError, NotADirectoryError) as err:
                 raise FileMiss(FileFault.MISSING, "there is none") from err
-            try:
-                found = os.fstat(file)
-                if not stat.S_ISREG(found.st_mode):
-                    raise FileMiss(FileFault.FOREIGN, "it is no regular file")
-                yield file, found.st_size
-            finally:
-                os.close(file)
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode):
+                return file, found.st_size
+            os.close(file)
+            raise FileMiss(FileFault.FOREIGN, "it is no regular file")
 
     def delete(self, name: FileName) -> None:
         """Remove this rank's files of an entry, whatever world size they are of.

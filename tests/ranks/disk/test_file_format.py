@@ -152,6 +152,15 @@ def test_a_length_is_bounded_before_anything_is_read():
         assert miss.value.fault is fault
 
 
+def test_a_file_has_one_size():
+    ours = layout()
+    ours.check_size(ours.num_bytes)
+    for more, fault in ((-1, FileFault.TORN), (1, FileFault.FOREIGN)):
+        with pytest.raises(FileMiss) as miss:
+            ours.check_size(ours.num_bytes + more)
+        assert miss.value.fault is fault
+
+
 def test_an_entry_that_is_no_whole_number_of_blocks_has_no_file():
     with pytest.raises(FileMiss, match="33 tokens are no blocks of 16") as miss:
         layout(replace(HEADER, num_tokens=33))

@@ -3,6 +3,7 @@
 import queue
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,6 +72,10 @@ def rig(tmp_path):
     yield rig
     rig.gate.set()
     rig.thread.close()
+
+
+def open_files():
+    return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
 def save(number=0):
@@ -162,6 +167,7 @@ def test_works_of_another_epoch_are_not_done_and_checked_files_end_with_theirs(r
     rig.begin(epoch=2)
     rig.ask(3, AdoptFile(header=named(0), block_ids=TO), epoch=1)
     assert rig.hear().fault is FileFault.GONE
+    assert not [one for one in open_files() if one.endswith(".safetensors")]
     rig.ask(4, AdoptFile(header=named(0), block_ids=TO), epoch=2)
     assert rig.hear().fault is FileFault.UNCHECKED
 

@@ -1,9 +1,8 @@
 """Works on files: what was saved is adopted bit for bit, and anything else is a miss."""
 
-import errno
 import os
-import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from ranks.disk.file_works import MAX_CHECKED
-from ranks.disk.folder import FileCalls
 from ranks.disk.snapshot import PoolGone
 from ranks.wire.file_messages import (
     CheckFile,
@@ -74,12 +72,55 @@ def test_a_file_that_is_there_is_replaced(saved):
     assert torch.equal(blocks(saved.store, TO), -first)
 
 
-def test_what_is_adopted_is_what_was_checked_whatever_became_of_the_file(saved):
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_what_is_adopted_is_what_was_checked_whatever_is_there_by_now(saved, how):
     expected = blocks(saved.store, FROM).clone()
     assert saved.check().fault is None
-    saved.path.write_bytes(b"")
+    if how == "replaced":
+        saved.store.pool.neg_()
+        assert saved.save(FROM).fault is None
+    else:
+        saved.path.unlink()
     assert saved.adopt(TO).fault is None
     assert torch.equal(blocks(saved.store, TO), expected)
+
+
+def test_a_file_that_is_written_over_between_the_phases_is_not_adopted(saved):
+    assert saved.check().fault is None
+    with saved.path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([saved.path.read_bytes()[-1] ^ 1]))
+    assert saved.adopt(TO).fault is FileFault.CHECKSUM
+    assert saved.check().fault is FileFault.CHECKSUM
+    assert saved.adopt(TO).fault is FileFault.UNCHECKED
+
+
+def test_a_file_that_is_cut_between_the_phases_is_not_adopted(saved):
+    assert saved.check().fault is None
+    os.truncate(saved.path, saved.path.stat().st_size - 1)
+    assert saved.adopt(TO).fault is FileFault.TORN
+
+
+def open_files():
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+def test_no_file_stays_open(saved):
+    before = open_files()
+    assert saved.check().fault is None
+    assert saved.check().fault is None
+    assert len(open_files()) == len(before) + 1
+    assert saved.adopt(TO).fault is None
+    assert open_files() == before
+    saved.check()
+    assert saved.adopt((1,)).fault is FileFault.NO_ROOM
+    assert open_files() == before
+    saved.check()
+    saved.works.close()
+    assert open_files() == before
+    saved.path.write_bytes(b"")
+    saved.check()
+    assert open_files() == before
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
@@ -249,83 +290,6 @@ def test_the_pool_is_not_touched_once_it_was_taken_back(saved):
     assert not saved.folder.path_of(named(7).name).exists()
 
 
-class FailingCalls:
-    """The calls of a folder, of which one fails, the so many-th time."""
-
-    def __init__(self, name, error, *, at):
-        self.name, self.error, self.left = name, error, at
-        self.calls = FileCalls(
-            **{
-                field: self._wrap(field, getattr(FileCalls(), field))
-                for field in ("write", "pwrite", "read_into", "sync")
-            }
-        )
-
-    def _wrap(self, field, call):
-        def called(*args):
-            if field == self.name:
-                self.left -= 1
-                if self.left < 0:
-                    raise OSError(self.error, os.strerror(self.error))
-            return call(*args)
-
-        return called
-
-
-@pytest.mark.parametrize(
-    ("error", "fault"),
-    [
-        (errno.EIO, FileFault.IO),
-        (errno.ENOSPC, FileFault.NO_SPACE),
-        (errno.EDQUOT, FileFault.NO_SPACE),
-        (errno.EACCES, FileFault.DENIED),
-        (errno.EROFS, FileFault.DENIED),
-    ],
-)
-@pytest.mark.parametrize(
-    ("name", "at"), [("write", 0), ("write", 3), ("pwrite", 0), ("sync", 0), ("sync", 1)]
-)
-def test_a_save_that_the_system_refuses_is_told_by_its_kind_and_leaves_nothing_half(
-    tmp_path, name, at, error, fault
-):
-    disk_rank(tmp_path, seed=1).save(FROM, named(1))  # the folder is there
-    failing = FailingCalls(name, error, at=at)
-    rank = disk_rank(tmp_path, seed=1, calls=failing.calls)
-    assert rank.save(FROM).fault is fault
-    left = {path.name for path in rank.path.parent.iterdir()}
-    assert not [one for one in left if one.endswith(".tmp")]
-    failing.left = 1000
-    # What could not be made durable may be there, but then it is whole.
-    assert rank.check().fault is (None if rank.path.name in left else FileFault.MISSING)
-    assert rank.save(FROM).fault is None
-
-
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_a_file_that_cannot_be_read_is_a_miss(saved, tmp_path, at):
-    rank = disk_rank(tmp_path, calls=FailingCalls("read_into", errno.EIO, at=at).calls)
-    assert rank.check().fault is FileFault.IO
-
-
-def test_short_reads_and_writes_are_gone_on_with(tmp_path):
-    calls = FileCalls(
-        write=lambda file, data: os.write(file, data[:1000]),
-        read_into=lambda file, buffers, at: os.preadv(file, [buffers[0][:777]], at),
-    )
-    rank = disk_rank(tmp_path, seed=1, calls=calls)
-    assert rank.save(FROM).fault is None
-    assert rank.check().fault is None
-    assert rank.adopt(TO).fault is None
-    assert torch.equal(blocks(rank.store, TO), blocks(rank.store, FROM))
-
-
-def test_a_file_that_becomes_shorter_while_it_is_read_is_torn(saved, tmp_path):
-    def read_into(file, buffers, at):
-        return os.preadv(file, buffers, at) if at < 100 else 0
-
-    rank = disk_rank(tmp_path, calls=FileCalls(read_into=read_into))
-    assert rank.check().fault is FileFault.TORN
-
-
 def test_files_are_deleted_set_aside_and_swept_and_none_there_is_fine(saved):
     for work in (DeleteFiles(names=(NAME,)), SetAside(names=(NAME,))):
         assert saved.save(FROM).fault is None
@@ -346,18 +310,3 @@ def test_of_many_that_are_deleted_one_that_cannot_be_is_told_and_the_others_go(t
     rank.folder.path_of(stuck).mkdir(parents=True)
     assert rank.do(DeleteFiles(names=(stuck, NAME))).fault is not None
     assert rank.check().fault is FileFault.MISSING
-
-
-@pytest.mark.parametrize("removed", ["folder", "layout"])
-def test_a_folder_that_was_removed_costs_its_files_and_no_more(tmp_path, removed):
-    folder = tmp_path / "folder"
-    rank = disk_rank(folder, seed=1)
-    rank.save(FROM)
-    shutil.rmtree(folder if removed == "folder" else rank.path.parent)
-    assert rank.check().fault is FileFault.MISSING
-    assert rank.save(FROM).fault is (FileFault.GONE if removed == "folder" else None)
-    for work in (DeleteFiles(names=(NAME,)), SetAside(names=(NAME,)), SweepFiles(known=())):
-        assert rank.do(work).fault is None
-    folder.mkdir(exist_ok=True)
-    assert rank.save(FROM).fault is None
-    assert rank.check().fault is None

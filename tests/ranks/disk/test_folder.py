@@ -73,8 +73,8 @@ def test_a_folder_that_is_gone_is_told(folder, tmp_path):
     with pytest.raises(FileMiss) as miss:
         write(gone)
     assert miss.value.fault is FileFault.GONE
-    with pytest.raises(FileMiss) as miss, gone.reading(NAME):
-        pass
+    with pytest.raises(FileMiss) as miss:
+        gone.open(NAME)
     assert miss.value.fault is FileFault.MISSING
     gone.delete(NAME)
     gone.set_aside(NAME)
