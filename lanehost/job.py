@@ -79,6 +79,19 @@ class Priority(Enum):
     BACKGROUND = "background"
 
 
+class DiskUse(Enum):
+    """What a request lets the disk tier of the prompt cache do.
+
+    DEFAULT: what the server does. OFF: nothing. READ: give what is there, save nothing. FULL:
+    save all of it, whatever the server's mode.
+    """
+
+    DEFAULT = "default"
+    OFF = "off"
+    READ = "read"
+    FULL = "full"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What came over the wire, unchecked.
@@ -96,6 +109,7 @@ class Request:
     timeout_s: float | None = None
     label: str = ""
     priority: Priority = Priority.FOREGROUND
+    disk_use: DiskUse = DiskUse.DEFAULT
     key: str | None = field(default=None, repr=False)
 
 
@@ -122,11 +136,12 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of a request, counted."""
+    """Tokens of a request, counted; `disk_cached_tokens` of the cached ones came from the disk."""
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    disk_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +217,7 @@ class Job:
     scope: str = ""
     priority: Priority = Priority.FOREGROUND
     marks: tuple[int, ...] = ()
+    disk_use: DiskUse = DiskUse.DEFAULT
 
     @property
     def is_warm(self) -> bool:

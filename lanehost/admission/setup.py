@@ -4,13 +4,15 @@ Laws: a new job gets the blocks of its prompt, and leaves one free for each lane
 runs: replies grow as they go (`lanehost.lanes.growth`). One that had to park gets all
 that it can ever need, or waits on: so no job is parked over and over. What the prompt
 cache holds of a prompt is shared and not computed again; a prompt whose prefix another
-lane is computing right now waits for that cut, which it would reach no sooner by itself.
+lane is computing right now waits for that cut, which it would reach no sooner by itself; one
+of which the disk has more than memory waits until that is in memory, or will not be.
 What a set-up that must wait had taken is given back.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
+from lanehost.admission.fetcher import Fetcher
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import EntryKind, PromptCache
 from lanehost.lanes.lane import Lane, LaneState
@@ -22,13 +24,15 @@ class Wait(Enum):
     """Why nobody takes a lane now.
 
     NOBODY waits; no LANE is free; the head's OWN_LANE, which it gave up, is still being
-    written; another lane computes its PREFIX; the pool has no BLOCKS for it.
+    written; another lane computes its PREFIX; a FETCH brings it from the disk; the pool has no
+    BLOCKS for it.
     """
 
     NOBODY = "nobody"
     LANE = "lane"
     OWN_LANE = "own lane"
     PREFIX = "prefix"
+    FETCH = "fetch"
     BLOCKS = "blocks"
 
 
@@ -49,10 +53,13 @@ class AlreadyKept:
 
 
 def set_up(
-    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache, fetcher: Fetcher
 ) -> Prepared | AlreadyKept | Wait:
     """Hold all that the head of the line needs for a lane, or say what it waits for."""
     cached_ids = _borrow(head, blocks, cache)
+    if fetcher.holds_up(head, len(cached_ids) * blocks.block_size):
+        blocks.give_back(cached_ids)
+        return Wait.FETCH
     filling = _lane_ahead(head, lanes, blocks, len(cached_ids))
     if filling is not None and cache.is_on:
         blocks.give_back(cached_ids)

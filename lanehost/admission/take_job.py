@@ -5,10 +5,11 @@ share the next steps. Launched is seated: how a prompt runs, with whom and how f
 decided anew for each step (`lanehost.lanes.scheduler`, ADR 15).
 
 Law: the head of the line blocks those behind it, so nobody overtakes beyond what the
-line's own order allows (`lanehost.admission.line`). One that waits for a prefix holds up its
-own scope alone: others have nothing to gain from that prefix.
+line's own order allows (`lanehost.admission.line`). One that waits for a prefix, of another lane
+or from the disk, holds up its own scope alone: others have nothing to gain from that prefix.
 """
 
+from lanehost.admission.fetcher import NO_FETCHER, Fetcher
 from lanehost.admission.line import Line
 from lanehost.admission.setup import AlreadyKept, Prepared, Wait, already_kept, set_up
 from lanehost.cache.blocks import BlockPool
@@ -19,13 +20,17 @@ from lanehost.lanes.table import LaneTable
 
 
 def take_job(
-    line: Line, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+    line: Line,
+    lanes: LaneTable,
+    blocks: BlockPool,
+    cache: PromptCache,
+    fetcher: Fetcher = NO_FETCHER,
 ) -> Lane | AlreadyKept | Wait:
     """Seat the head of the line; or take it off with nothing to run; or say what it waits for."""
     passed_over: set[str] = set()
     while (head := line.head(without=passed_over)) is not None:
-        ready = _prepare(head, lanes, blocks, cache)
-        if ready is Wait.PREFIX:
+        ready = _prepare(head, lanes, blocks, cache, fetcher)
+        if ready in (Wait.PREFIX, Wait.FETCH):
             passed_over.add(head.job.scope)
             continue
         if isinstance(ready, Wait):
@@ -38,11 +43,11 @@ def take_job(
 
 
 def _prepare(
-    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache
+    head: Sequence, lanes: LaneTable, blocks: BlockPool, cache: PromptCache, fetcher: Fetcher
 ) -> Prepared | AlreadyKept | Wait:
     # It may just have given its lane up, and a step in flight still writes it.
     has_lane = lanes.find(head.job.job_id) is not None
     if lanes.num_free and not has_lane:
-        return set_up(head, lanes, blocks, cache)
+        return set_up(head, lanes, blocks, cache, fetcher)
     wait = Wait.OWN_LANE if has_lane else Wait.LANE
     return already_kept(head, blocks, cache) or wait

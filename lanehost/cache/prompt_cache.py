@@ -215,6 +215,12 @@ class PromptCache:
                 return Borrow(entry, entry.block_ids[:num_blocks], num_blocks * block_size)
         return None
 
+    def hold(self, entry: Entry, num_blocks: int) -> Borrow:
+        """Borrow the beginning of an entry that is known; reported like any other."""
+        assert entry.state is EntryState.VISIBLE, f"{entry!r} is gone"
+        entry.num_borrowers += 1
+        return Borrow(entry, entry.block_ids[:num_blocks], num_blocks * self._blocks.block_size)
+
     def report(self, borrow: Borrow) -> None:
         """Give a borrow back; the last one of a dead entry frees it."""
         entry = borrow.entry

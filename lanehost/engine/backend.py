@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from lanehost.disk_cache.interface import RankFiles
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -15,6 +16,11 @@ class Backend(Protocol):
     @property
     def facts(self) -> GroupFacts:
         """What all ranks agreed on."""
+        ...
+
+    @property
+    def files(self) -> RankFiles | None:
+        """The files of these ranks; None where they have none."""
         ...
 
     def submit(self, plan: StepPlan) -> None:

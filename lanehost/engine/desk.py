@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from lanehost.admission.line import Line
+from lanehost.engine.disk_interface import Disk, NoDisk
 from lanehost.engine.inbox import Inbox
 from lanehost.journal.interface import NoJournal, StreamJournal
 
@@ -15,8 +16,10 @@ class Desk:
         line: Where accepted jobs wait; the door adds, the engine takes.
         inbox: What others tell the engine.
         journal: Keeps what is sent, so that a later master can go on.
+        disk: Keeps prefixes on disk.
     """
 
     line: Line
     inbox: Inbox
     journal: StreamJournal = field(default_factory=NoJournal)
+    disk: Disk = field(default_factory=NoDisk)

@@ -21,6 +21,7 @@ from typing import assert_never
 from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
+from lanehost.engine.abandon import abandon_all
 from lanehost.engine.attach import attach
 from lanehost.engine.backend import Backend, Epochs
 from lanehost.engine.carry import difference, take_off
@@ -33,6 +34,8 @@ from lanehost.engine.inbox import (
     Cancel,
     Command,
     Drain,
+    FetchLate,
+    FileNews,
     GroupFormed,
     GroupLost,
     PumpFailed,
@@ -44,7 +47,7 @@ from lanehost.engine.inbox import (
 from lanehost.engine.notices import Notices
 from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.pump import pump_epochs
-from lanehost.engine.settle import is_unusable, settle_step
+from lanehost.engine.settle import settle_step
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
     Draining,
@@ -94,7 +97,8 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._notices = Notices(observer or NoObserver())
-        self._holdings = Holdings(self._facts, settings)
+        self._disk = desk.disk
+        self._holdings = Holdings(self._facts, settings, disk=self._disk)
         self._tickets: dict[str, Ticket] = {}
         self._flight = Flight()
         self._pass_limit = PassLimit(settings.max_pass_prompts)
@@ -147,9 +151,11 @@ class Engine:
             ended_with = record_fault(bug)
             raise
         finally:
-            self._abandon_all(ended_with)
+            abandon_all(self._tickets, self._line, self._notices, ended_with)
+            self._inbox.close(ended_with)
 
     async def _run(self) -> None:
+        self._disk.ask(self._epochs.first.files)
         pump = asyncio.create_task(pump_epochs(self._epochs, self._inbox), name="outcomes")
         try:
             while not self._is_done:
@@ -168,7 +174,7 @@ class Engine:
     def _is_done(self) -> bool:
         if self._is_stopped or self._lost is not None:
             return True
-        return self._is_draining and self._is_idle
+        return self._is_draining and self._is_idle and self._disk.is_quiet
 
     @property
     def _is_idle(self) -> bool:
@@ -180,6 +186,8 @@ class Engine:
                 self._hear(command)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
+            case FileNews() | FetchLate():
+                self._disk.hear(command)
             case GroupLost() | GroupFormed() | RanksGivenUp():
                 self._change_epoch(command)
             case PumpFailed(error=bug):
@@ -218,7 +226,10 @@ class Engine:
             match self._holdings.take_job(self._line):
                 case Lane() as lane:
                     ticket = self._tickets[lane.job.job_id]
-                    is_first = ticket.seat(lane.num_cached_tokens, now_s=self._clock())
+                    num_from_disk = self._disk.count_seated(lane)
+                    is_first = ticket.seat(
+                        lane.num_cached_tokens, num_from_disk, now_s=self._clock()
+                    )
                     self._notices.seated(ticket, lane, is_first=is_first)
                 case AlreadyKept() as kept:
                     ticket = self._tickets[kept.sequence.job.job_id]
@@ -339,9 +350,9 @@ class Engine:
         lane = self.lanes.find(job_id)
         del self._tickets[job_id]
         if lane is not None and lane.is_running:
-            if not is_unusable(event):
-                self._holdings.keep(lane)
+            self._holdings.keep_ended(lane, event)
             self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
+        self._disk.forget(job_id)
         self._notices.ended(ticket, event, None if lane is None else lane.lane_id)
         self._journal.end(job_id, event)
         ticket.stream.put(event)
@@ -363,7 +374,8 @@ class Engine:
         off = take_off(self.lanes)
         self._notices.group_lost(lost, off)
         self._line.put_first(self._tickets[lane.job.job_id].sequence for lane in off.carried)
-        self._holdings = Holdings(self._facts, self._settings, counters=self.cache.counters)
+        self._disk.end()
+        self._holdings = self._holdings.successor(self._facts, self._settings)
         self._flight = Flight()
         poisoned = PoisonedRequest(f"the ranks were lost by it, at last with it alone: {lost}")
         for lane in off.poisoned:
@@ -375,6 +387,7 @@ class Engine:
             self._give_up(differs)
             return
         self._backend, self._facts = backend, backend.facts
+        self._disk.ask(backend.files)
         self._notices.group_formed(backend.facts.epoch)
 
     def _give_up(self, error: RankGroupLost) -> None:
@@ -384,14 +397,3 @@ class Engine:
     def _end_all(self, error: LanehostError) -> None:
         for ticket in list(self._tickets.values()):
             self._end(ticket, Failed(error=error))
-
-    def _abandon_all(self, error: LanehostError) -> None:
-        """Tell every job that is still open, touching nothing that may be broken."""
-        failed = Failed(error=error)
-        for ticket in self._tickets.values():
-            self._line.leave(ticket.job.job_id)
-            if not ticket.stream.is_ended:
-                self._notices.abandoned(ticket, failed)
-                ticket.stream.put(failed)
-        self._tickets.clear()
-        self._inbox.close(error)

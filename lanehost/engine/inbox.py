@@ -2,7 +2,8 @@
 
 Everything that happens to the engine comes through here, results of steps included,
 so the loop has one single wait. Bounded by its senders: at most one arrival or resumption, one
-cancel and one deadline per open stream, at most two steps in flight. Once the engine has ended
+cancel and one deadline per open stream, at most two steps in flight, what the disk tier has in
+flight. Once the engine has ended
 nobody reads any more: a job that still arrives is told at once, and all else is moot.
 """
 
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from lanehost.disk_cache.interface import FileOutcome
+from lanehost.disk_cache.shelf import ShelfOutcome
 from lanehost.engine.backend import Backend
 from lanehost.engine.reply import Reply
 from lanehost.engine.stream import JobStream
@@ -76,6 +79,20 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class FileNews:
+    """A work of the disk tier was done, or was not."""
+
+    outcome: FileOutcome | ShelfOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLate:
+    """A job has waited long enough for the disk."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLost:
     """The epoch has ended: no step of it comes back any more."""
 
@@ -120,6 +137,8 @@ Command = (
     | Cancel
     | Attach
     | StepDone
+    | FileNews
+    | FetchLate
     | GroupLost
     | GroupFormed
     | RanksGivenUp
@@ -147,6 +166,10 @@ class Inbox:
             command.ticket.stream.put(Failed(error=self._closed_with))
         elif isinstance(command, Attach):
             command.stream.put(Failed(error=self._closed_with))
+
+    def put_file_news(self, outcome: FileOutcome | ShelfOutcome) -> None:
+        """Add what became of a work of the disk tier."""
+        self.put(FileNews(outcome))
 
     def close(self, error: LanehostError) -> None:
         """Take no more commands; the jobs that were not taken yet fail with `error`."""

@@ -13,7 +13,8 @@ class Ticket:
     """An open job: its reply so far, its reader, and when things happened to it.
 
     Owned by the engine loop. Times are on the master's monotonic clock; None until
-    they happened. `num_given` tokens of the reply are of an earlier master.
+    they happened. `num_given` tokens of the reply are of an earlier master; `num_disk_tokens` of
+    the cached ones came from the disk.
     """
 
     sequence: Sequence
@@ -22,6 +23,7 @@ class Ticket:
     seated_s: float | None = None
     prefilled_s: float | None = None
     num_cached_tokens: int = 0
+    num_disk_tokens: int = 0
     num_given: int = 0
 
     @property
@@ -36,12 +38,13 @@ class Ticket:
             return "waiting"
         return "prefill" if self.prefilled_s is None else "decode"
 
-    def seat(self, num_cached_tokens: int, *, now_s: float) -> bool:
+    def seat(self, num_cached_tokens: int, num_disk_tokens: int = 0, *, now_s: float) -> bool:
         """Note that it took a lane; says whether for the first time, which is what counts."""
         if self.seated_s is not None:
             return False
         self.seated_s = now_s
         self.num_cached_tokens = num_cached_tokens
+        self.num_disk_tokens = num_disk_tokens
         return True
 
     def note_prefilled(self, *, now_s: float) -> None:
@@ -61,6 +64,7 @@ class Ticket:
                 prompt_tokens=len(self.job.prompt_ids),
                 cached_tokens=self.num_cached_tokens,
                 completion_tokens=self.reply.num_tokens,
+                disk_cached_tokens=self.num_disk_tokens,
             ),
             timing=Timing(
                 queue_s=self.seated_s - self.job.arrived_s,

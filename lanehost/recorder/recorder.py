@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from lanehost.disk_cache.interface import RankFiles
 from lanehost.engine.backend import Backend, Backends, Epochs
 from lanehost.errors import RankGroupLost
 from lanehost.fault import record_fault
@@ -175,6 +176,11 @@ class RecordingBackend:
     def facts(self) -> GroupFacts:
         """What all ranks agreed on."""
         return self._inner.facts
+
+    @property
+    def files(self) -> RankFiles | None:
+        """The files of these ranks; what is done with them is in no trail."""
+        return self._inner.files
 
     def submit(self, plan: StepPlan) -> None:
         """Hand a plan to every rank, and note it if they took it.

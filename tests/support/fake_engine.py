@@ -4,11 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanehost.admission.line import Line
 from lanehost.engine.backend import Backend, Epochs
 from lanehost.engine.desk import Desk
+from lanehost.engine.disk_interface import NoDisk
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox
 from lanehost.engine.observer import EngineObserver
@@ -17,8 +18,12 @@ from lanehost.job import Job, StopParams
 from lanehost.journal.interface import NoJournal, StreamJournal
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings, LineSettings
+from tests.support.disks import disk_over
 from tests.support.fake_ranks import FakeEpochs, FakeRanks, fake_facts
 from tests.support.jobs import WordDetokenizer, arrive, make_ticket
+
+if TYPE_CHECKING:
+    from lanehost.engine.disk import EngineDisk
 
 
 class Clock:
@@ -45,16 +50,28 @@ class EngineRig:
         num_epochs: int = 1,
         **engine: Any,
     ) -> None:
-        """Build it; `engine` are `journal` and `EngineSettings`, drafts off unless asked for."""
+        """Build it; `engine` are `journal` and `EngineSettings`, drafts off unless asked for.
+
+        With a `disk`, a `FakeDisk`, there is a disk tier in `disk_mode`; see `tests.support.disks`.
+        """
         self.ranks = FakeRanks(facts or fake_facts(), is_manual=is_manual)
         self.epochs = FakeEpochs(self.ranks, num_epochs=num_epochs, wrap=wrap)
         self.line = Line(LineSettings(), weights)
         self.inbox = Inbox()
         self.journal: StreamJournal = engine.pop("journal", NoJournal())
         self.clock = Clock()
+        self.disk: EngineDisk | None = None
+        if (disk := engine.pop("disk", None)) is not None:
+            mode, budget = engine.pop("disk_mode", "full"), engine.pop("disk_budget", 10_000)
+            self.disk = disk_over(disk, self, mode=mode, budget=budget)
         self.engine = Engine(
             self.as_epochs(wrap),
-            desk=Desk(line=self.line, inbox=self.inbox, journal=self.journal),
+            desk=Desk(
+                line=self.line,
+                inbox=self.inbox,
+                journal=self.journal,
+                disk=self.disk or NoDisk(),
+            ),
             clock=self.clock,
             settings=EngineSettings(**({"max_drafts": 0} | engine)),
             observer=observer,

@@ -4,6 +4,7 @@ What a fake disk holds outlives ranks and masters: hand one `FakeDisk` to the ne
 Outcomes come when `let_one_back` says so, in the order of the works, or by themselves.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,7 +43,9 @@ class FakeFiles:
     """Implements `lanehost.disk_cache.interface.RankFiles`.
 
     Args of the constructor: `read` and `write` do with a block's rows what ranks do; `fault` says
-    of each work what becomes of it instead, None nothing.
+    of each work what becomes of it instead, None nothing. With `turns`, outcomes come by
+    themselves, each after so many turns of the loop. Blocks that a fetch fills hold nothing
+    sensible until it is done.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class FakeFiles:
         *,
         read: Callable[[int], tuple[int, ...]] = lambda _: (),
         write: Callable[[int, tuple[int, ...]], None] = lambda *_: None,
+        turns: Callable[[], int] | None = None,
     ) -> None:
         self.disk = disk
         self.works: list[FileWork] = []
@@ -60,6 +64,7 @@ class FakeFiles:
         self.lost: RankGroupLost | None = None
         self._on_outcome: Callable[[FileOutcome], None] | None = None
         self._read, self._write = read, write
+        self.turns = turns
 
     @property
     def busy_blocks(self) -> set[int]:
@@ -76,6 +81,21 @@ class FakeFiles:
         assert all(work.order_id > before.order_id for before in self.works)
         self.works.append(work)
         self.waiting.append(work)
+        if isinstance(work, AdoptFile):
+            for block in work.block_ids:
+                self._write(block, ())
+        if self.turns is not None:
+            self._wait(self.turns())
+
+    def _wait(self, turns: int) -> None:
+        if turns > 0:
+            asyncio.get_running_loop().call_soon(self._wait, turns - 1)
+        elif self.waiting:  # else they were lost
+            asyncio.get_running_loop().call_soon(self._let_back)
+
+    def _let_back(self) -> None:
+        if self.waiting:
+            self.let_one_back()
 
     def let_one_back(self) -> FileWork:
         """Do the oldest work, and tell what became of it."""
@@ -149,6 +169,7 @@ class FakeShelf:
         self.disk = disk
         self.waiting: deque[ShelfWork] = deque()
         self.fault: Callable[[ShelfWork], FileReason | None] = lambda _: None
+        self.comes_back = False
         self._on_outcome: Callable[[ShelfOutcome], None] | None = None
 
     def tell(self, on_outcome: Callable[[ShelfOutcome], None]) -> None:
@@ -156,6 +177,8 @@ class FakeShelf:
 
     def start(self, work: ShelfWork) -> None:
         self.waiting.append(work)
+        if self.comes_back:
+            asyncio.get_running_loop().call_soon(self.let_one_back)
 
     def let_one_back(self) -> ShelfWork:
         work = self.waiting.popleft()

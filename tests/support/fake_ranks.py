@@ -25,6 +25,7 @@ from ranks.plan import (
     result_digest,
     rows_digest,
 )
+from tests.support.fake_files import FakeDisk, FakeFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +143,7 @@ class FakeRanks:
         self._unanswered: set[int] = set()
         self._lost = asyncio.Event()
         self._error: RankGroupLost | None = None
+        self.files: FakeFiles | None = None
 
     def successor(self) -> "FakeRanks":
         """The next epoch's: the same faults, and nothing run. It is lost at no named step."""
@@ -150,7 +152,21 @@ class FakeRanks:
         after.nan_seed, after.room_prompts = self.nan_seed, self.room_prompts
         after.poisoned_seeds, after.fails_drafts = self.poisoned_seeds, self.fails_drafts
         after.fails, after.on_plan, after.loses = self.fails, self.on_plan, self.loses
+        if self.files is not None:
+            after.use_disk(self.files.disk, turns=self.files.turns)
+            after.files.fault = self.files.fault
         return after
+
+    def use_disk(self, disk: FakeDisk, *, turns: "Callable[[], int]" = lambda: 0) -> None:
+        """Have files on this disk; each work takes so many turns of the loop."""
+        self.files = FakeFiles(disk, read=self._read_rows, write=self._write_rows, turns=turns)
+
+    def _read_rows(self, block_id: int) -> tuple[int, ...]:
+        return tuple(self._cells[block_id, at] for at in range(self._facts.block_size))
+
+    def _write_rows(self, block_id: int, rows: tuple[int, ...]) -> None:
+        for at in range(self._facts.block_size):
+            self._cells[block_id, at] = rows[at] if rows else _SPOILT
 
     @property
     def is_lost(self) -> bool:
@@ -177,6 +193,8 @@ class FakeRanks:
 
     def lose(self, error: RankGroupLost | None = None) -> None:
         self._error = self._error or error or self._gone()
+        if self.files is not None:
+            self.files.lose()
         self._lost.set()
         self._may_return.release()
 
@@ -314,6 +332,8 @@ class FakeRanks:
             block_id = lane.block_ids[block]
             others = [other for key, other in self._lanes.items() if key != lane_id]
             assert not any(block_id in other.block_ids for other in others), "wrote a shared block"
+            is_busy = self.files is not None and block_id in self.files.busy_blocks
+            assert not is_busy, "wrote a block that a file is written from or read into"
             self._cells[block_id, offset] = token_id
             lane.num_written += 1
         gained = tuple(lane.block_ids[lane.num_digested_blocks :])

@@ -8,13 +8,16 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from lanehost.disk_cache.interface import FileReason, FileWork
 from lanehost.engine.inbox import Cancel, CancelCause
 from lanehost.engine.observer import NoObserver
 from lanehost.errors import RankGroupLost
-from lanehost.job import Event, Failed, Finished, Job, Priority
+from lanehost.job import DiskUse, Event, Failed, Finished, Job, Priority
 from ranks.plan import Draw, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig, settle_loop
+from tests.support.fake_files import FakeDisk
 from tests.support.fake_ranks import VOCAB_SIZE, LostWhen, fake_facts
 from tests.support.jobs import make_job
 
@@ -57,6 +60,14 @@ class Befell(NoObserver):
     def job_carried(self, job_id: str) -> None:
         self.names.add("carried")
 
+    def note_disk(self, rig: EngineRig) -> None:
+        if rig.disk is not None:
+            counters = rig.disk.tier.counters
+            self.names |= {"disk hit"} if counters.hits else set()
+            self.names |= {"disk miss"} if counters.misses else set()
+            self.names |= {"disk evicted"} if counters.evicted else set()
+            self.names |= {"disk fault"} if counters.faults else set()
+
     def job_ended(self, job_id: str, event: Finished | Failed, token_ids: Sequence[int]) -> None:
         self.names.add(type(event.error).__name__ if isinstance(event, Failed) else "Finished")
 
@@ -71,8 +82,11 @@ class Ran:
     befell: set[str]
 
 
-async def run_schedule(seed: int, num_jobs: int) -> Ran:
-    """Random arrivals, cancels, deadlines, pressure, yields and failing steps on one engine."""
+async def run_schedule(seed: int, num_jobs: int, disk: FakeDisk | None = None) -> Ran:
+    """Random arrivals, cancels, deadlines, pressure, yields and failing steps on one engine.
+
+    With a `disk` there is a disk tier, over what an earlier schedule left there.
+    """
     rng = random.Random(seed)
     vocab_size = rng.choice((2, 5, VOCAB_SIZE))
     befell = Befell()
@@ -89,7 +103,11 @@ async def run_schedule(seed: int, num_jobs: int) -> Ran:
         weights=rng.choice((None, WEIGHTS)),
         observer=befell,
         num_epochs=1000,
+        **_disk_or_none(rng, disk),
     )
+    if rig.disk is not None:
+        rig.ranks.use_disk(disk, turns=lambda: rng.randrange(8))
+        rig.ranks.files.fault = _bad_disk(rng)
     rig.ranks.room_prompts = rng.choice((None, None, 1, 2))
     rig.ranks.fails_drafts = rng.random() < 0.2
     rig.ranks.poisoned_seeds = {POISON}
@@ -103,6 +121,7 @@ async def run_schedule(seed: int, num_jobs: int) -> Ran:
 
     async with rig.running():
         replies = await asyncio.gather(*(run_client(rig, job, rng, within=30) for job in jobs))
+    befell.note_disk(rig)
     return Ran(vocab_size=vocab_size, jobs=jobs, replies=replies, befell=befell.names)
 
 
@@ -163,8 +182,28 @@ def _random_job(rng: random.Random, *, has_killer: bool) -> Job:
             seed=_seed(rng, has_killer=has_killer),
         ),
         priority=rng.choice((Priority.FOREGROUND, Priority.FOREGROUND, Priority.BACKGROUND)),
+        disk_use=rng.choice(
+            (DiskUse.DEFAULT, DiskUse.DEFAULT, DiskUse.OFF, DiskUse.READ, DiskUse.FULL)
+        ),
         marks=tuple(sorted(rng.sample(range(1, len(prompt) + 1), rng.randrange(len(prompt)) % 3))),
     )
+
+
+def _disk_or_none(rng: random.Random, disk: FakeDisk | None) -> dict[str, Any]:
+    if disk is None:
+        return {}
+    mode = rng.choice(("full", "full", "auto", "8"))
+    return {"disk": disk, "disk_mode": mode, "disk_budget": rng.choice((400, 5000))}
+
+
+def _bad_disk(rng: random.Random) -> Callable[[FileWork], FileReason | None]:
+    """A disk that fails now and then, in any way."""
+    often = rng.choice((0.0, 0.0, 0.3))
+
+    def fault(_: FileWork) -> FileReason | None:
+        return rng.choice(list(FileReason)) if rng.random() < often else None
+
+    return fault
 
 
 def _hiccups(rng: random.Random) -> Callable[[StepPlan], bool]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lanehost.errors import Cancelled, DeadlinePassed, PoisonedRequest, StepFailed
 from lanehost.job import Failed
+from tests.support.fake_files import FakeDisk
 from tests.support.fake_ranks import solo_continuation
 from tests.support.jobs import ending, token_ids
 from tests.support.schedules import KILLER, POISON, run_schedule
@@ -35,8 +36,8 @@ ALL_THAT_MAY = {
 }
 
 
-def check_schedule(seed, num_jobs):
-    ran = asyncio.run(run_schedule(seed, num_jobs))
+def check_schedule(seed, num_jobs, disk=None):
+    ran = asyncio.run(run_schedule(seed, num_jobs, disk))
     for job, events in zip(ran.jobs, ran.replies, strict=True):
         last = ending(events)
         got = token_ids(events)
@@ -58,6 +59,25 @@ def check_schedule(seed, num_jobs):
 @given(st.integers(0, 2**32), st.integers(1, 12))
 def test_in_any_schedule_n_in_n_out_and_every_reply_is_its_solo_run(seed, num_jobs):
     check_schedule(seed, num_jobs)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_with_a_disk_too_and_after_a_restart_over_what_is_on_it(seed, num_jobs):
+    disk = FakeDisk()
+    check_schedule(seed, num_jobs, disk)
+    check_schedule(seed + 1, num_jobs, disk)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_in_2500_schedules_over_disks_too():
+    """And between them the disks have done all that they may."""
+    befell, disk = set(), FakeDisk()
+    for seed in range(2500):
+        disk = disk if seed % 10 else FakeDisk()
+        befell |= check_schedule(seed, 1 + seed % 12, disk).befell
+    assert befell == ALL_THAT_MAY | {"disk evicted", "disk fault", "disk hit", "disk miss"}
 
 
 @pytest.mark.soak

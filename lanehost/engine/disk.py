@@ -1,0 +1,263 @@
+"""Between the disk tier and what the engine holds: which job waits for a fetch, what is saved.
+
+A fetched prefix becomes an entry of the memory tier, in blocks that were taken for it; the job
+that waited finds it there like any other. A save holds the entry that it reads.
+
+Laws: a job is held up for one fetch an epoch, and for `FETCH_TIMEOUT_S` at most: then it goes on
+without; blocks that ranks may still write are nobody else's, however late; saves hold a quarter of
+the blocks at most, or those of one.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lanehost.cache.blocks import BlockPool
+from lanehost.cache.prompt_cache import Entry, PromptCache
+from lanehost.disk_cache.fetches import Fetch
+from lanehost.disk_cache.identity import prefix_keys, scope_digest, tokens_digest
+from lanehost.disk_cache.index import DiskEntry
+from lanehost.disk_cache.interface import FileHeader, RankFiles
+from lanehost.disk_cache.manifest import Manifest
+from lanehost.disk_cache.policy import Computed, DiskPolicy
+from lanehost.disk_cache.saves import Save
+from lanehost.disk_cache.tier import DiskTier
+from lanehost.engine.inbox import FetchLate, FileNews, Inbox
+from lanehost.job import DiskUse, Job
+from lanehost.lanes.lane import Lane
+from lanehost.lanes.sequence import Sequence
+from lanehost.lanes.table import LaneTable
+
+FETCH_TIMEOUT_S = 10.0
+# Of the blocks, what saves may hold together.
+_SAVED_PART = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskParts:
+    """What the disk side is made of.
+
+    Attributes:
+        tier: Files and manifests.
+        policies: What is worth files, by what the request says.
+        layout: The layout fingerprint of this server's states.
+        bytes_per_block: What a block takes on all ranks.
+    """
+
+    tier: DiskTier
+    policies: dict[DiskUse, DiskPolicy]
+    layout: str
+    bytes_per_block: int
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """What is known of a job that was looked up: tokens in memory then, tokens fetched since."""
+
+    is_held_up: bool = False
+    num_in_memory: int = 0
+    num_fetched: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the engine holds of one epoch."""
+
+    lanes: LaneTable
+    blocks: BlockPool
+    cache: PromptCache
+
+
+class EngineDisk:
+    """Implements `lanehost.engine.disk_interface.Disk`; owned by the engine's loop."""
+
+    def __init__(
+        self,
+        parts: DiskParts,
+        inbox: Inbox,
+        *,
+        call_later: Callable[[float, Callable[[], None]], object],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin without an epoch.
+
+        Args:
+            parts: What it is made of.
+            inbox: Where the engine hears of what is late.
+            call_later: Has something called after so many seconds.
+            wall_clock: Seconds since 1970, for what people read.
+        """
+        self._parts = parts
+        self._tier = parts.tier
+        self._inbox = inbox
+        self._call_later = call_later
+        self._wall_clock = wall_clock
+        self._held: _Held | None = None
+        self._jobs: dict[str, _Waiting] = {}
+        # Block → how many saves read it.
+        self._saved: Counter[int] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<EngineDisk {self._tier!r} {len(self._jobs)} jobs>"
+
+    @property
+    def tier(self) -> DiskTier:
+        """The tier, to look at and to ask."""
+        return self._tier
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to or from the disk."""
+        return self._tier.is_quiet
+
+    def begin(self, lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> None:
+        """Go on with what the engine holds of an epoch."""
+        self._held = _Held(lanes, blocks, cache)
+
+    def ask(self, files: RankFiles | None) -> None:
+        """Ask the ranks of this epoch from here on."""
+        if files is not None:
+            files.tell(self._inbox.put_file_news)
+            self._tier.begin_epoch(files)
+
+    def end(self) -> None:
+        """Forget the epoch."""
+        self._tier.end_epoch()
+        self._jobs.clear()
+
+    def hear(self, news: FileNews | FetchLate) -> None:
+        """Take what became of a work, or that a job waits for one no longer."""
+        match news:
+            case FileNews(outcome=outcome):
+                self._tier.take(outcome)
+            case FetchLate(job_id=job_id):
+                if (known := self._jobs.get(job_id)) is not None:
+                    known.is_held_up = False
+
+    def holds_up(self, head: Sequence, num_cached_tokens: int) -> bool:
+        """Say whether a job waits for a prefix that is on its way; begin to bring it."""
+        known = self._jobs.get(head.job.job_id)
+        if known is None:
+            known = self._jobs[head.job.job_id] = _Waiting(num_in_memory=num_cached_tokens)
+            if head.job.disk_use is not DiskUse.OFF:
+                known.is_held_up = self._look_up(head, known)
+        return known.is_held_up
+
+    def count_seated(self, lane: Lane) -> int:
+        """Return how many of the cached tokens of a lane's job came from the disk for it."""
+        known = self._jobs.get(lane.job.job_id)
+        if known is None:
+            return 0
+        return max(min(known.num_fetched, lane.num_cached_tokens) - known.num_in_memory, 0)
+
+    def forget(self, job_id: str) -> None:
+        """Forget a job that has ended."""
+        self._jobs.pop(job_id, None)
+
+    def save(self, job: Job, token_ids: tuple[int, ...], entry: Entry | None) -> None:
+        """Save of a job that has ended what is worth files."""
+        policy = self._parts.policies.get(job.disk_use)
+        if entry is None or policy is None:
+            return
+        covered = token_ids[: len(entry.token_ids)]
+        lengths = policy.lengths(
+            Computed(
+                scope=job.scope,
+                token_ids=covered,
+                num_prompt=len(job.prompt_ids),
+                marks=job.marks,
+            )
+        )
+        if lengths:
+            self._save_all(job, covered, entry, lengths)
+
+    def _look_up(self, head: Sequence, known: _Waiting) -> bool:
+        assert self._held is not None
+        job_id = head.job.job_id
+        entry = self._tier.find(head.job.scope, head.token_ids)
+        if entry is None:
+            return False
+        if entry.num_tokens <= known.num_in_memory:
+            self._tier.note_use(entry)
+            return False
+        if not self._tier.fetch(self._fetch(head.job.scope, entry, known, self._held)):
+            return False
+        self._call_later(FETCH_TIMEOUT_S, lambda: self._inbox.put(FetchLate(job_id)))
+        return True
+
+    def _fetch(self, scope: str, entry: DiskEntry, known: _Waiting, held: _Held) -> Fetch:
+        block_ids: tuple[int, ...] | None = None
+
+        def take_blocks() -> tuple[int, ...] | None:
+            nonlocal block_ids
+            num_blocks = held.blocks.blocks_for(entry.num_tokens)
+            # Each lane that runs may need its next one meanwhile.
+            headroom = sum(lane.is_running for lane in held.lanes)
+            if held.cache.make_room(num_blocks + headroom):
+                block_ids = held.blocks.take(num_blocks)
+            return block_ids
+
+        def end(is_done: bool) -> None:  # noqa: FBT001 - a callback's one argument
+            known.is_held_up = False
+            if block_ids is None:
+                return
+            if is_done:
+                held.cache.keep(scope, entry.manifest.token_ids, block_ids)
+                known.num_fetched = entry.num_tokens
+            held.blocks.give_back(block_ids)
+
+        return Fetch(entry=entry, take_blocks=take_blocks, on_done=end)
+
+    def _save_all(
+        self, job: Job, token_ids: tuple[int, ...], entry: Entry, lengths: tuple[int, ...]
+    ) -> None:
+        assert self._held is not None
+        size = self._held.blocks.block_size
+        owner = scope_digest(job.scope)
+        keys = prefix_keys(self._parts.layout, owner, token_ids[: lengths[0]], block_size=size)
+        for num_tokens in lengths:
+            prefix = token_ids[:num_tokens]
+            header = FileHeader(
+                layout=self._parts.layout,
+                key=keys[num_tokens // size - 1],
+                num_tokens=num_tokens,
+                tokens_digest=tokens_digest(prefix),
+            )
+            manifest = Manifest(
+                header=header,
+                owner=owner,
+                token_ids=prefix,
+                block_size=size,
+                marks=tuple(mark for mark in job.marks if mark <= num_tokens),
+                rank_bytes=(0,),
+                hits=0,
+                used=0,
+                created_s=self._wall_clock(),
+            )
+            self._save(manifest, entry, self._held)
+
+    def _save(self, manifest: Manifest, entry: Entry, held: _Held) -> None:
+        num_blocks = manifest.header.num_tokens // held.blocks.block_size
+        block_ids = entry.block_ids[:num_blocks]
+        limit = held.blocks.num_blocks // _SAVED_PART
+        # One that is larger than that may have it for itself.
+        if self._saved and len(self._saved.keys() | set(block_ids)) > limit:
+            self._tier.counters.dropped["memory"] += 1
+            return
+        borrow = held.cache.hold(entry, num_blocks)
+        self._saved.update(block_ids)
+
+        def release() -> None:
+            # Those without a save go, so that what is left can be counted.
+            self._saved = +(self._saved - Counter(block_ids))
+            held.cache.report(borrow)
+
+        self._tier.save(
+            Save(
+                manifest=manifest,
+                block_ids=block_ids,
+                num_bytes=num_blocks * self._parts.bytes_per_block,
+                release=release,
+            )
+        )
