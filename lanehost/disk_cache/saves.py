@@ -1,8 +1,9 @@
 """Prefixes on their way to the disk, one after the other.
 
-Laws: a save ends once, with its blocks released, whether it was written, dropped or lost with
-its epoch; the manifest is written last; what does not fit the queue or the budget is dropped
-and counted, never waited for.
+Laws: a save ends once, with its blocks released, whether it was written, dropped, recalled or lost
+with its epoch; what was written of one that was recalled is never found, for its blocks may have
+held something else by then; the manifest is written last; what does not fit the queue or the
+budget is dropped and counted, never waited for.
 """
 
 from collections import deque
@@ -52,6 +53,8 @@ class Saves:
         self._works = works
         self._waiting: deque[Save] = deque()
         self._saving: Save | None = None
+        # Its blocks were given up: what the ranks write now is worth nothing.
+        self._is_recalled = False
         # Written by the ranks, and in no index yet.
         self._listing_bytes = 0
 
@@ -84,13 +87,29 @@ class Saves:
                 self._works.fire(save.name, FileEvent.FAILED)
                 self._drop(save, why)
 
+    def recall(self) -> bool:
+        """Release all, and have nothing come of any; says whether there was one."""
+        recalled = self._held()
+        for save in self._waiting:
+            self._works.fire(save.name, FileEvent.FAILED)
+        self._waiting.clear()
+        self._is_recalled = self._saving is not None
+        for save in recalled:
+            self._drop(save, "recalled")
+        return bool(recalled)
+
     def end_epoch(self) -> None:
         """Release all: their blocks are gone."""
-        lost = [*self._waiting, *filter(None, [self._saving])]
+        lost = self._held()
         self._waiting.clear()
-        self._saving = None
+        self._saving, self._is_recalled = None, False
         for save in lost:
             save.release()
+
+    def _held(self) -> list[Save]:
+        """Return those whose blocks are not released."""
+        saving = [] if self._saving is None or self._is_recalled else [self._saving]
+        return [*saving, *self._waiting]
 
     def _why_not(self) -> str | None:
         if not self._works.has_ranks:
@@ -121,11 +140,13 @@ class Saves:
         return None
 
     def _take_saved(self, save: Save, outcome: FileOutcome) -> None:
-        self._saving = None
-        save.release()
-        works = self._works
+        is_recalled, works = self._is_recalled, self._works
+        self._saving, self._is_recalled = None, False
+        if not is_recalled:
+            save.release()
         if outcome.reason is not None:
             works.note_fault("save", outcome.reason, outcome.message)
+        if outcome.reason is not None or is_recalled:
             works.fire(save.name, FileEvent.FAILED)
             works.delete(save.name)
             return

@@ -107,6 +107,10 @@ class DiskTier:
         self._saves.add(save)
         self._begin_next()
 
+    def recall_saves(self) -> bool:
+        """Release the blocks of every save, and have nothing come of any; says if there was one."""
+        return self._saves.recall()
+
     def fetch(self, fetch: Fetch) -> bool:
         """Begin to bring an entry back; False, and nothing comes of it, when that cannot be now."""
         return self._fetches.begin(fetch)

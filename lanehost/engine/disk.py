@@ -5,7 +5,7 @@ that waited finds it there like any other. A save holds the entry that it reads.
 
 Laws: a job is held up for one fetch an epoch, and for `FETCH_TIMEOUT_S` at most: then it goes on
 without; blocks that ranks may still write are nobody else's, however late; saves hold a quarter of
-the blocks at most, or those of one.
+the blocks at most, or those of one, and give them up to lanes and jobs that have none left.
 """
 
 import time
@@ -97,6 +97,7 @@ class EngineDisk:
         self._jobs: dict[str, _Waiting] = {}
         # Block → how many saves read it.
         self._saved: Counter[int] = Counter()
+        self._num_filling = 0
 
     def __repr__(self) -> str:
         return f"<EngineDisk {self._tier!r} {len(self._jobs)} jobs>"
@@ -110,6 +111,15 @@ class EngineDisk:
     def is_quiet(self) -> bool:
         """Whether nothing is on its way to or from the disk."""
         return self._tier.is_quiet
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether a fetch fills blocks now."""
+        return self._num_filling > 0
+
+    def recall(self) -> bool:
+        """Give up all saves; says whether there was one."""
+        return self._tier.recall_saves()
 
     def begin(self, lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> None:
         """Go on with what the engine holds of an epoch."""
@@ -196,12 +206,14 @@ class EngineDisk:
             headroom = sum(lane.is_running for lane in held.lanes)
             if held.cache.make_room(num_blocks + headroom):
                 block_ids = held.blocks.take(num_blocks)
+                self._num_filling += 1
             return block_ids
 
         def end(is_done: bool) -> None:  # noqa: FBT001 - a callback's one argument
             known.is_held_up = False
             if block_ids is None:
                 return
+            self._num_filling -= 1
             if is_done:
                 held.cache.keep(scope, entry.manifest.token_ids, block_ids)
                 known.num_fetched = entry.num_tokens

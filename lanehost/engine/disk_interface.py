@@ -4,6 +4,7 @@ from typing import Protocol
 
 from lanehost.admission.fetcher import Fetcher, NoFetcher
 from lanehost.cache.blocks import BlockPool
+from lanehost.cache.lender import Lender, NoLender
 from lanehost.cache.prompt_cache import Entry, PromptCache
 from lanehost.disk_cache.interface import RankFiles
 from lanehost.engine.inbox import FetchLate, FileNews
@@ -12,7 +13,7 @@ from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
 
 
-class Disk(Fetcher, Protocol):
+class Disk(Fetcher, Lender, Protocol):
     """The disk tier, as the engine's loop sees it; it returns at once."""
 
     @property
@@ -49,7 +50,7 @@ class Disk(Fetcher, Protocol):
         ...
 
 
-class NoDisk(NoFetcher):
+class NoDisk(NoFetcher, NoLender):
     """Implements `Disk`: there is none."""
 
     @property

@@ -59,7 +59,10 @@ class Holdings:
 
     def take_job(self, line: Line) -> Lane | AlreadyKept | Wait:
         """Seat the next job of the line, or say what it waits for."""
-        return take_job(line, self.lanes, self.blocks, self.cache, self._disk)
+        taken = take_job(line, self.lanes, self.blocks, self.cache, self._disk)
+        if taken is Wait.BLOCKS and self._disk.recall():
+            return take_job(line, self.lanes, self.blocks, self.cache, self._disk)
+        return taken
 
     def lane_to_give_way(self, head: Sequence, weights: Mapping[str, int]) -> Lane | None:
         """Return the lane that gives way to the head of the line, if one does."""
@@ -67,7 +70,7 @@ class Holdings:
 
     def grow(self) -> Lane | None:
         """Give lanes the blocks that they need next; returns the one that must park for it."""
-        return grow_lanes(self.lanes, self.blocks, self.cache)
+        return grow_lanes(self.lanes, self.blocks, self.cache, self._disk)
 
     def keep(self, lane: Lane) -> Entry | None:
         """Keep what a lane has computed, for a prompt that begins alike; in memory."""

@@ -2,16 +2,20 @@
 
 Laws: the lane that sat down first gets its block first, and is never parked while
 another runs; so the oldest always goes on, and no set of lanes can wait for each other.
-Nobody is parked while blocks of a lane that has ended are still to come back.
+Nobody is parked while blocks are still to come back, of a lane that has ended or of a work that
+fills them; and works that only read blocks give them up first.
 """
 
 from lanehost.cache.blocks import BlockPool
+from lanehost.cache.lender import NO_LENDER, Lender
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.table import LaneTable
 
 
-def grow_lanes(lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> Lane | None:
+def grow_lanes(
+    lanes: LaneTable, blocks: BlockPool, cache: PromptCache, lender: Lender = NO_LENDER
+) -> Lane | None:
     """Grow every lane whose next position has no block; returns the one that must park.
 
     After a lane was parked, call again: until None comes, or what was parked has rows in
@@ -21,11 +25,11 @@ def grow_lanes(lanes: LaneTable, blocks: BlockPool, cache: PromptCache) -> Lane 
     for lane in by_age:
         if not (lane.wants_decode and lane.lacks_room):
             continue
-        if cache.make_room(1):
+        if cache.make_room(1) or (lender.recall() and cache.make_room(1)):
             taken = blocks.take(1)
             assert taken is not None
             lanes.grow(lane, taken)
-        elif any(other.state is LaneState.DRAINING for other in lanes):
+        elif lender.is_lending or any(other.state is LaneState.DRAINING for other in lanes):
             return None
         else:
             newest = [other for other in by_age if other.is_running][-1]

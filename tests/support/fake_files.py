@@ -68,8 +68,8 @@ class FakeFiles:
 
     @property
     def busy_blocks(self) -> set[int]:
-        """Blocks that works in flight read or write."""
-        works = [one for one in self.waiting if isinstance(one, SaveFile | AdoptFile)]
+        """Blocks that works in flight fill; those of a save may be given up meanwhile."""
+        works = [one for one in self.waiting if isinstance(one, AdoptFile)]
         return {block for work in works for block in work.block_ids}
 
     def tell(self, on_outcome: Callable[[FileOutcome], None]) -> None:

@@ -333,7 +333,7 @@ class FakeRanks:
             others = [other for key, other in self._lanes.items() if key != lane_id]
             assert not any(block_id in other.block_ids for other in others), "wrote a shared block"
             is_busy = self.files is not None and block_id in self.files.busy_blocks
-            assert not is_busy, "wrote a block that a file is written from or read into"
+            assert not is_busy, "wrote a block that a file is read into"
             self._cells[block_id, offset] = token_id
             lane.num_written += 1
         gained = tuple(lane.block_ids[lane.num_digested_blocks :])

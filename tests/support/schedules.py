@@ -25,6 +25,7 @@ POISON = 666
 KILLER = 999
 # Of losses from outside in one schedule: one more, and they could condemn somebody.
 MOST_KILLS = 2
+_LONG = tuple(n % 2 for n in range(30))
 WEIGHTS = {"a": 1, "b": 3}
 
 
@@ -171,8 +172,11 @@ def _seed(rng: random.Random, *, has_killer: bool) -> int:
 
 
 def _random_job(rng: random.Random, *, has_killer: bool) -> Job:
-    # Few different tokens: many prompts begin alike, and hit what others have kept.
+    # Few different tokens: many prompts begin alike, and hit what others have kept. Some begin
+    # alike for long: so much is worth files.
     prompt = tuple(rng.randrange(2) for _ in range(rng.randint(1, 30)))
+    if rng.random() < 0.4:
+        prompt = (*_LONG[: rng.randint(16, 27)], *prompt[:3])
     return make_job(
         prompt,
         scope=rng.choice("ab"),

@@ -85,3 +85,25 @@ def test_a_manifest_that_cannot_be_written_leaves_no_files():
     rig.saved(range(8))
     assert (rig.disk.files, rig.index.num_entries) == ({}, 0)
     assert rig.tier.is_quiet
+
+
+def test_recalled_saves_give_their_blocks_back_and_nothing_comes_of_them():
+    rig = TierRig()
+    rig.save(range(8))
+    rig.save(range(100, 108))
+    assert rig.tier.recall_saves()
+    assert len(rig.released) == 2
+    assert not rig.tier.recall_saves()
+    rig.settle()
+    assert (rig.index.num_entries, rig.disk.files, len(rig.released)) == (0, {}, 2)
+    assert rig.tier.counters.dropped == {"recalled": 2}
+    rig.saved(range(8))
+    assert rig.index.num_entries == 1
+
+
+def test_a_recalled_save_is_not_released_again_by_a_loss():
+    rig = TierRig()
+    rig.save(range(8))
+    rig.tier.recall_saves()
+    rig.lose_ranks()
+    assert len(rig.released) == 1

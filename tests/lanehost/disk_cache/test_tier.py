@@ -170,6 +170,12 @@ class TierMachine(RuleBasedStateMachine):
         self.rig.tier.flush(scope)
 
     @rule()
+    def recall(self):
+        self.rig.tier.recall_saves()
+        for block in self.rig.rows:
+            self.rig.rows[block] = (99,) * SIZE
+
+    @rule()
     def write_uses(self):
         self.rig.tier.write_uses()
 

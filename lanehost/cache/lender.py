@@ -1,0 +1,32 @@
+"""Who holds blocks beside lanes and entries, for a while: works that read or fill them."""
+
+from typing import Protocol
+
+
+class Lender(Protocol):
+    """Has blocks in works, and gives them back early where that harms nobody."""
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether blocks will come back by themselves that cannot be recalled."""
+        ...
+
+    def recall(self) -> bool:
+        """Give back what can be given back now; says whether that was anything."""
+        ...
+
+
+class NoLender:
+    """Implements `Lender`: nobody has any."""
+
+    @property
+    def is_lending(self) -> bool:
+        """Nothing will come back."""
+        return False
+
+    def recall(self) -> bool:
+        """Nothing comes back."""
+        return False
+
+
+NO_LENDER = NoLender()
