@@ -19,7 +19,8 @@ from lanehost.journal.interface import NoJournal, StreamJournal
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings, LineSettings
 from tests.support.disks import disk_over
-from tests.support.fake_ranks import FakeEpochs, FakeRanks, fake_facts
+from tests.support.fake_epochs import FakeEpochs
+from tests.support.fake_ranks import FakeRanks, fake_facts
 from tests.support.jobs import WordDetokenizer, arrive, make_ticket
 
 if TYPE_CHECKING:

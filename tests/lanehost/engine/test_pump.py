@@ -5,7 +5,8 @@ from lanehost.engine.inbox import GroupFormed, GroupLost, Inbox, PumpFailed, Ran
 from lanehost.engine.pump import pump_epochs
 from ranks.plan import StepPlan, rows_digest
 from tests.support.fake_engine import settle_loop
-from tests.support.fake_ranks import FakeEpochs, FakeRanks, fake_facts
+from tests.support.fake_epochs import FakeEpochs
+from tests.support.fake_ranks import FakeRanks, fake_facts
 
 
 def empty_plan(epoch):

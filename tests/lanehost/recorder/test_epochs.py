@@ -9,7 +9,8 @@ from lanehost.recorder.records import EpochBegan, GroupWasLost, StepSubmitted
 from lanehost.recorder.replay import replay_on
 from lanehost.recorder.trail import DamagedTrail, Trail
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import FakeEpochs, FakeRanks, LostWhen
+from tests.support.fake_epochs import FakeEpochs
+from tests.support.fake_ranks import FakeRanks, LostWhen
 from tests.support.trails import FACTS, header, mixed_jobs, notes_of, run_jobs, run_recorded
 
 

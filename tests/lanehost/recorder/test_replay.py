@@ -15,7 +15,8 @@ from lanehost.recorder.records import (
 from lanehost.recorder.replay import CannotReplay, StepsInFlight, replay_on
 from lanehost.recorder.trail import DamagedTrail, Torn, Trail, read_file
 from ranks.plan import LaneDraft, StepPlan
-from tests.support.fake_ranks import FakeEpochs, FakeRanks
+from tests.support.fake_epochs import FakeEpochs
+from tests.support.fake_ranks import FakeRanks
 from tests.support.trails import (
     FACTS,
     fail_steps,
