@@ -33,7 +33,8 @@ FROM, TO = (5, 0, 11), (3, 9, 4)
 def saved(tmp_path):
     rank = disk_rank(tmp_path, seed=1)
     assert rank.save(FROM).fault is None
-    return rank
+    yield rank
+    rank.works.close()
 
 
 def test_what_was_saved_is_adopted_bit_for_bit_and_nothing_else_is_touched(saved, tmp_path):

@@ -18,7 +18,8 @@ FROM, TO = (5, 0, 11), (3, 9, 4)
 def saved(tmp_path):
     rank = disk_rank(tmp_path, seed=1)
     assert rank.save(FROM).fault is None
-    return rank
+    yield rank
+    rank.works.close()
 
 
 class FailingCalls:
