@@ -10,6 +10,7 @@ import torch
 from ranks.fault_orders import VARIABLE, Act, Point, order_file
 from ranks.faults import FaultyModel, FaultyWorker, Injected, Orders, Relay, points_of
 from ranks.plan import Chunk, StepPlan
+from tests.support.scripted_master import scripted_master
 
 PROMPT = Chunk(lane_id=0, start=0, token_ids=(5, 6), draws=True)
 
@@ -155,13 +156,16 @@ def test_without_its_variable_a_rank_never_looks_for_orders():
         "import ranks.__main__ as program\n"
         "program.stand_guard = lambda fd: None\n"
         "program.log_to_stderr = lambda rank, is_json: None\n"
-        "sys.argv[1:] = '--master 127.0.0.1:1 --rank 0 --world-size 1 --death-fd 3'.split()\n"
+        "sys.argv[1:] = sys.argv[2:]\n"
         "os.environ['LANEHOST_RANK_TOKEN'] = 't'\n"
         "try:\n    program.main()\nexcept BaseException as err:\n    pass\n"
         "print('ranks.session' in sys.modules, 'ranks.faults' in sys.modules)\n"
     )
-    run = [sys.executable, "-c", code, VARIABLE]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
+    with scripted_master() as master:
+        master.hang_up()
+        args = f"--master {master.address} --rank 0 --world-size 1 --death-fd 3"
+        run = [sys.executable, "-c", code, VARIABLE, *args.split()]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split()[-2:] == ["True", "False"], done.stderr
 
 
