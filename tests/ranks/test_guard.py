@@ -1,15 +1,14 @@
 """The guard ends a rank with its master, in a process of its own, each way by itself."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from ranks.guard import EXIT_MASTER_GONE
+from tests.support.processes import all_end
 
 GONE_WITHIN_S = 2.0
 SEIZE = "import re; re.match('(a+)+$', 'a' * 64 + 'b')"
@@ -29,6 +28,11 @@ def start_guarded(code, death_fd, *, stdin=None):
     return child
 
 
+def exit_code(child, *, within_s):
+    assert all_end([child.pid], within_s=within_s)
+    return child.wait()
+
+
 @pytest.fixture
 def death_pipe():
     read_end, write_end = os.pipe()
@@ -40,7 +44,7 @@ def test_the_end_of_the_death_pipe_ends_the_process_in_a_long_native_call(death_
     read_end, write_end = death_pipe
     with start_guarded("import time; time.sleep(60)", read_end) as child:
         os.close(write_end)
-        assert child.wait(GONE_WITHIN_S) == EXIT_MASTER_GONE
+        assert exit_code(child, within_s=GONE_WITHIN_S) == EXIT_MASTER_GONE
 
 
 def test_a_master_that_died_before_the_guard_stood_is_noticed(death_pipe):
@@ -50,14 +54,14 @@ def test_a_master_that_died_before_the_guard_stood_is_noticed(death_pipe):
     with subprocess.Popen(
         [sys.executable, "-c", code, str(read_end)], pass_fds=(read_end,)
     ) as child:
-        assert child.wait(GONE_WITHIN_S + 3) == EXIT_MASTER_GONE
+        assert exit_code(child, within_s=GONE_WITHIN_S + 3) == EXIT_MASTER_GONE
 
 
 def test_term_ends_the_process_at_once_with_exit_code_0(death_pipe):
     read_end, write_end = death_pipe
     with start_guarded("import time; time.sleep(60)", read_end) as child:
         child.send_signal(signal.SIGTERM)
-        assert child.wait(GONE_WITHIN_S) == 0
+        assert exit_code(child, within_s=GONE_WITHIN_S) == 0
     os.close(write_end)
 
 
@@ -68,7 +72,7 @@ def test_interrupt_is_the_masters(death_pipe):
         child.send_signal(signal.SIGINT)
         child.stdin.close()
         assert child.stdout.readline() == b"still here\n"
-        assert child.wait(GONE_WITHIN_S) == 0
+        assert exit_code(child, within_s=GONE_WITHIN_S) == 0
     os.close(write_end)
 
 
@@ -91,14 +95,6 @@ def test_the_kernel_ends_a_process_that_holds_the_interpreter(death_pipe):
         stdout=subprocess.PIPE,
     ) as parent:
         pid = int(parent.stdout.readline())
-        watched = os.pidfd_open(pid)
         parent.kill()
-        started = time.monotonic()
-        assert _ended(watched, GONE_WITHIN_S), f"pid {pid} outlived its parent"
-        assert time.monotonic() - started < GONE_WITHIN_S
-        os.close(watched)
+        assert all_end([pid], within_s=GONE_WITHIN_S), f"pid {pid} outlived its parent"
     os.close(write_end)
-
-
-def _ended(pidfd, timeout_s):
-    return bool(select.select([pidfd], [], [], timeout_s)[0])

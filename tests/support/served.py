@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.processes import unhindered_s
+
 READY_LINE = re.compile(r"gRPC (?P<grpc>[^\s,]+:\d+)(?:, HTTP http://(?P<http>[^\s,]+:\d+))?")
 START_TIMEOUT_S = 60.0
 _SERVE = (sys.executable, "-m", "lanehost", "serve")
@@ -122,9 +124,9 @@ def serving(tmp_path: Path, *args: str) -> Iterator[Served]:
 
 def all_gone(processes: list[psutil.Process], *, within_s: float) -> bool:
     """Say whether every process has ended (a zombie has) within the time."""
-    until_s = time.monotonic() + within_s
+    until_s = unhindered_s() + within_s
     while any(_is_alive(process) for process in processes):
-        if time.monotonic() > until_s:
+        if unhindered_s() > until_s:
             return False
         time.sleep(0.01)
     return True

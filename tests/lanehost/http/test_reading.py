@@ -192,10 +192,11 @@ async def test_the_longest_body_that_is_parsed_holds_the_loop_for_a_moment_only(
     gaps = []
 
     async def tick() -> None:
+        # What this process computes in between: others on the machine have no part in it.
         while True:
-            before_s = time.perf_counter()
+            before_s = time.process_time()
             await asyncio.sleep(0.001)
-            gaps.append(time.perf_counter() - before_s)
+            gaps.append(time.process_time() - before_s)
 
     hostile = [
         b'{"model":"m","prompt":[' + b"1," * (3 * MIB - 50) + b"1]}",

@@ -370,10 +370,11 @@ async def test_a_dense_message_holds_the_loop_for_a_moment_only() -> None:
     gaps = []
 
     async def tick() -> None:
+        # What this process computes in between: others on the machine have no part in it.
         while True:
-            before_s = time.perf_counter()
+            before_s = time.process_time()
             await asyncio.sleep(0.001)
-            gaps.append(time.perf_counter() - before_s)
+            gaps.append(time.process_time() - before_s)
 
     wire = pb.GenerateRequest(
         chat=pb.Chat(messages=[pb.ChatMessage()] * (3 * (1 << 20) - 100))

@@ -51,15 +51,15 @@ def test_the_two_run_at_the_same_time(checkpoint):
 
 def test_a_model_that_cannot_be_loaded_ends_the_digest_too(checkpoint, tmp_path):
     with (tmp_path / "tiny.gguf").open("ab") as file:
-        file.truncate(1 << 34)  # 16 GiB of nothing would take many seconds
+        file.truncate(1 << 34)  # to digest 16 GiB of nothing takes many seconds
 
     def load(_tell):
         raise BadCheckpoint("no such tensor")
 
-    begun = time.monotonic()
+    begun_s = time.process_time()
     with pytest.raises(BadCheckpoint, match="no such tensor"):
         load_and_digest(checkpoint, load, lambda done, total: None)
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun_s < 2
 
 
 def test_a_file_that_cannot_be_digested_fails_the_load(checkpoint, tmp_path):
