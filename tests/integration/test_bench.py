@@ -20,7 +20,7 @@ def run_bench(tmp_path, *args):
 
 
 def test_a_served_model_is_measured_in_every_scenario(tmp_path):
-    with serving(tmp_path, "--dtype", "float32") as served:
+    with serving(tmp_path) as served:
         where = ("serve", "--address", served.grpc_address, "--warmup", "1")
         short = ("--prompt-tokens", "40", "--reply-tokens", "8")
         closed = run_bench(tmp_path, *where, *short, "--requests", "4", "--streams", "2")
@@ -53,7 +53,7 @@ def test_the_step_loop_of_the_real_model_is_measured(tmp_path):
 
 def test_the_real_model_in_float32_is_its_own_reference(tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("The ferry left the quay at ten past six, a little late. " * 12)
+    text.write_text("The ferry left the quay at ten past six, a little late. " * 6)
     told = run_bench(
         tmp_path, "quality", "--dtype", "float32", "--window", "64", "--text", str(text)
     )

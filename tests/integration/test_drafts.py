@@ -1,4 +1,7 @@
-"""Drafts on the real model: the same replies as without, in fewer steps."""
+"""Drafts on the real model, in the products that are served: the replies that there are without.
+
+Drafts in float32: `test_real_model.py`, whose servers draft, and `test_exact_replies.py`.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,10 +44,9 @@ def run_all(served, *, at_once):
 
 @pytest.mark.parametrize("tp", ["1", "2"])
 def test_drafted_replies_equal_plain_ones_greedy_and_seeded(tmp_path, tp):
-    common = ("--dtype", "float32", "--tp", tp)
-    with serving(tmp_path, *common, "--max-drafts", "0") as served:
+    with serving(tmp_path, "--tp", tp, "--max-drafts", "0") as served:
         plain = run_all(served, at_once=8)
-    with serving(tmp_path, *common) as served:
+    with serving(tmp_path, "--tp", tp) as served:
         drafted = run_all(served, at_once=1)
         together = run_all(served, at_once=8)
     assert drafted == plain

@@ -35,9 +35,9 @@ def all_at_once(served):
 
 @pytest.mark.parametrize("tp", ["1", "2"])
 def test_cached_replies_equal_cold_ones_and_the_shared_prefix_is_computed_once(tmp_path, tp):
-    with serving(tmp_path, "--dtype", "float32", "--tp", tp, "--prompt-cache", "off") as served:
+    with serving(tmp_path, "--tp", tp, "--prompt-cache", "off") as served:
         cold = all_at_once(served)
-    with serving(tmp_path, "--dtype", "float32", "--tp", tp) as served:
+    with serving(tmp_path, "--tp", tp) as served:
         shared = all_at_once(served)
         again = all_at_once(served)
     assert {reply.usage.cached_tokens for reply in cold} == {0}

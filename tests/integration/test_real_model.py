@@ -35,6 +35,12 @@ def greedy(client: Client, prompt_ids, max_tokens) -> Reply:
     return client.generate(token_ids=prompt_ids, max_tokens=max_tokens, ignore_eos=True)
 
 
+# Alone on two ranks: what is not compared there by default are these very texts. That a reply
+# alone is that in company is, by others, and in company on two ranks they are compared below.
+ALONE = [pytest.param(1, id="tp1"), pytest.param(2, id="tp2", marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("served", ALONE, indirect=True)
 def test_each_reference_case_alone_equals_token_for_token(client):
     used = [
         near_ties_used(case, list(greedy(client, case.prompt_ids, 48).token_ids))

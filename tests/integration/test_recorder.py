@@ -15,7 +15,7 @@ from tests.support.served import serving
 from tests.support.trails import write_file
 
 pytestmark = [pytest.mark.model, pytest.mark.ranks, pytest.mark.timeout(300)]
-OPTIONS = ("--dtype", "float32", "--lanes", "6", "--kv-tokens", "2048")
+OPTIONS = ("--lanes", "6", "--kv-tokens", "2048")
 
 
 def requests():

@@ -155,11 +155,17 @@ def run_cases(world, cases):
     ]
 
 
+# Alone they are compared by default over a server: tests/integration/test_real_model.py.
+COMPANIES = [
+    pytest.param(1, False, id="1 alone", marks=pytest.mark.soak),
+    pytest.param(1, True, id="1"),
+    pytest.param(2, True, id="2"),
+]
+
+
 @pytest.mark.model
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    ("world_size", "together"), [(1, False), (1, True), (2, True)], ids=["1 alone", "1", "2"]
-)
+@pytest.mark.parametrize(("world_size", "together"), COMPANIES)
 def test_smollm2_gives_the_tokens_of_the_float32_reference(
     embedded_models, world_size, together, capsys
 ):
