@@ -4,6 +4,7 @@
 but the tests can name another one: who loads it takes the one beside its sources.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ranks.native import build
+
+# Threads of torch that wait for one another without end, each for a processor that another test
+# has, take several times as long. Read when torch is loaded; ranks that tests start have it too.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
