@@ -27,6 +27,12 @@ def pytest_addoption(parser):
     parser.addoption("--native-library", type=Path, help="another build of the kernels")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the files that start real ranks: at the end there are short ones to share out."""
+    heavy = {item.path for item in items if item.get_closest_marker("ranks")}
+    items.sort(key=lambda item: item.path not in heavy)
+
+
 def pytest_configure(config):
     library = config.getoption("--native-library")
     if library is None:
