@@ -22,10 +22,11 @@ def free_port():
 
 def follow(port, *args):
     return subprocess.Popen(
-        [*LANEHOST, "follow", "--tp", "2", "--rank", "1", "--master", f"127.0.0.1:{port}", *args],
+        [*LANEHOST, "follow", "--tp", "2", "--rank", "1", "--master", f"127.0.0.1:{port}",
+         "--spare-rank", "off", *args],
         stderr=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
 
 
 def test_told_to_end_while_it_waits_for_a_master_it_ends_in_order():

@@ -34,7 +34,7 @@ class Group:
     def serve(self):
         return self.hosts.run(
             0, "serve", "--tp", "2", "--rank", "0", "--master", MASTER, *self._tls[0],
-            "--http-port", "off", "--threads", "1", "--log-json",
+            "--http-port", "off", "--threads", "1", "--log-json", "--spare-rank", "off",
         )  # fmt: skip
 
     def wait_ready(self):
@@ -45,7 +45,7 @@ class Group:
     def follow(self):
         return self.hosts.run(
             1, "follow", "--tp", "2", "--rank", "1", "--master", MASTER, *self._tls[1],
-            "--log-json",
+            "--log-json", "--spare-rank", "off",
         )  # fmt: skip
 
     def rank_1(self):
