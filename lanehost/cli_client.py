@@ -33,7 +33,7 @@ from lanehost.client_errors import (
 )
 from lanehost.client_stream import ReplyStream
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS
-from lanehost.job import Priority
+from lanehost.job import DiskUse, Priority
 
 _EXIT_FAILED = 1
 _EXIT_UNREACHABLE = 3
@@ -195,6 +195,11 @@ class _TokenIds(click.ParamType):  # type: ignore[type-arg]  # not generic befor
     flag_value=Priority.BACKGROUND.value,
     help="Wait while requests of the foreground wait.",
 )
+@click.option(
+    "--disk-cache",
+    type=click.Choice([use.value for use in DiskUse if use is not DiskUse.DEFAULT]),
+    help="What a prompt cache on disk does for it: nothing, give only, or also save all of it.",
+)
 @with_options
 def generate(
     prompt: str | None,
@@ -283,6 +288,7 @@ def _as_object(reply: Reply) -> dict[str, Any]:
         "usage": {
             "prompt_tokens": reply.usage.prompt_tokens,
             "cached_tokens": reply.usage.cached_tokens,
+            "disk_cached_tokens": reply.usage.disk_cached_tokens,
             "completion_tokens": reply.usage.completion_tokens,
         },
         "seed": reply.seed,

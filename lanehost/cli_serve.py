@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lanehost.cli_disk import DISK_OPTIONS, build_disk
 from lanehost.cli_hosts import HOSTS_OPTIONS, SPARE_OPTION, build_rank_port
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
@@ -229,6 +230,7 @@ SERVE_OPTIONS: tuple[Any, ...] = (
         type=int,
         help="With --journal: most MiB of its files, default 1024; requests beyond are refused.",
     ),
+    *DISK_OPTIONS,
     click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API."),
     click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
 )
@@ -301,6 +303,7 @@ def _build_settings(
                 max_restarts=options["max_restarts"],
                 keeps_spare=options["spare_rank"] == "on",
                 rank_port=_own_rank_port(options),
+                disk_folder=options["disk_cache"],
             ),
             line=LineSettings(
                 max_waiting=options["max_waiting"],
@@ -323,6 +326,7 @@ def _build_settings(
             drain_timeout_s=options["drain_timeout"],
             log_json=options["log_json"],
             journal=_journal_settings(options["journal"], max_mib=options["journal_mib"]),
+            disk=build_disk(options),
             record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),
         )
     except StartupFailed as error:

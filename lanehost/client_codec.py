@@ -8,7 +8,7 @@ from google.protobuf import message as protobuf
 from google.protobuf.descriptor import FieldDescriptor
 
 from lanehost.door.model_card import ModelCard
-from lanehost.job import Priority, Role, SamplingParams, Timing, Usage
+from lanehost.job import DiskUse, Priority, Role, SamplingParams, Timing, Usage
 from lanehost.settings import MAX_MESSAGE_BYTES
 from lanehost.v1 import inference_pb2 as pb
 
@@ -24,14 +24,11 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
-_ROLES = {
-    Role.SYSTEM.value: pb.ROLE_SYSTEM,
-    Role.USER.value: pb.ROLE_USER,
-    Role.ASSISTANT.value: pb.ROLE_ASSISTANT,
-}
-_PRIORITIES = {
-    Priority.FOREGROUND.value: pb.PRIORITY_FOREGROUND,
-    Priority.BACKGROUND.value: pb.PRIORITY_BACKGROUND,
+_ROLES = {role.value: pb.Role.Value(f"ROLE_{role.name}") for role in Role}
+_PRIORITIES = {one.value: pb.Priority.Value(f"PRIORITY_{one.name}") for one in Priority}
+_DISK_CACHES = {
+    use.value: pb.DiskCache.Value(f"DISK_CACHE_{use.name}")
+    for use in (DiskUse.OFF, DiskUse.READ, DiskUse.FULL)
 }
 _REASONS = {
     pb.FINISH_REASON_EOS: "eos",
@@ -57,6 +54,7 @@ _WANTED = {
     FieldDescriptor.TYPE_BOOL: "True or False",
 }
 _MAX_SHOWN_CHARS = 40
+_Word = TypeVar("_Word")
 _Request = TypeVar("_Request", pb.GenerateRequest, pb.StreamGenerateRequest)
 
 
@@ -71,8 +69,9 @@ class Options(TypedDict, total=False):
     """How to generate; what is absent takes the server's default (see `model()`).
 
     `max_tokens` 0 makes no reply, and warms the prompt cache. `temperature` 0 is greedy.
-    `stop` is one string or several. `priority` is foreground or background. `timeout` is in
-    seconds. `label` is your own name for the request, for the server's log.
+    `stop` is one string or several. `priority` is foreground or background, `disk_cache` off,
+    read or full. `timeout` is in seconds. `label` is your own name for the request, for the
+    server's log.
     """
 
     max_tokens: int
@@ -85,6 +84,7 @@ class Options(TypedDict, total=False):
     stop_token_ids: Iterable[int]
     ignore_eos: bool
     priority: str
+    disk_cache: str
     label: str
     timeout: float
 
@@ -151,12 +151,12 @@ def encode_request(kind: type[_Request], prompt: Prompt, options: Options) -> _R
         known = ", ".join(Options.__annotations__)
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known are {known}")
     message = kind()
-    priority = _encode_priority(options.get("priority"))
     _fill(
         message,
         max_tokens=options.get("max_tokens"),
         label=options.get("label"),
-        priority=priority,
+        priority=_encode_word("priority", options.get("priority"), _PRIORITIES),
+        disk_cache=_encode_word("disk_cache", options.get("disk_cache"), _DISK_CACHES),
     )
     _fill(message.sampling, **{name: options.get(name) for name in _SAMPLING})
     stop = options.get("stop")
@@ -176,13 +176,12 @@ def encode_request(kind: type[_Request], prompt: Prompt, options: Options) -> _R
     return message
 
 
-def _encode_priority(priority: object) -> pb.Priority | None:
-    if priority is None:
+def _encode_word(name: str, value: object, words: Mapping[str, _Word]) -> _Word | None:
+    if value is None:
         return None
-    if not isinstance(priority, str) or priority not in _PRIORITIES:
-        allowed = ", ".join(_PRIORITIES)
-        raise ValueError(f"priority is {_shown(priority)}, should be one of {allowed}")
-    return _PRIORITIES[priority]
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name} is {_shown(value)}, should be one of {', '.join(words)}")
+    return words[value]
 
 
 def encode_tokenize(prompt: Prompt) -> pb.TokenizeRequest:
@@ -266,6 +265,7 @@ def build_reply(accepted: pb.Accepted, deltas: Iterable[Delta], finished: pb.Fin
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
+            disk_cached_tokens=usage.disk_cached_tokens,
         ),
         timing=Timing(queue_s=timing.queue_s, prefill_s=timing.prefill_s, decode_s=timing.decode_s),
         request_id=accepted.request_id,

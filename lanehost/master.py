@@ -23,12 +23,15 @@ import structlog
 
 from lanehost.admission.line import Line
 from lanehost.console import StartupConsole
+from lanehost.disk_cache.folder import Folder, own_folder
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
 from lanehost.engine.backend import Epochs
 from lanehost.engine.desk import Desk
+from lanehost.engine.disk_build import build_disk, model_identity
+from lanehost.engine.disk_interface import Disk, NoDisk
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.engine.observer import Observers
@@ -133,14 +136,14 @@ class Master:
         async with AsyncExitStack() as stack:
             if self._settings.record is not None:
                 prepare_folder(self._settings.record.folder)
+            folder = await self._open_disk(stack)
             metrics = self._new_metrics()
             doors = await stack.enter_async_context(Doors(metrics, self._settings))
             with self._console:
                 text, epochs = await self._load(stack, metrics)
             card = make_card(self._settings, text, epochs.first.facts)
-            line = Line(self._settings.line, self._settings.weights)
             journal = self._open_journal(stack, text, epochs.first.facts)
-            desk = Desk(line=line, inbox=Inbox(), journal=journal or NoJournal())
+            desk = self._make_desk(journal, folder, text, epochs.first.facts)
             epochs, recorder = await self._record(stack, epochs)
             health = HealthObserver(metrics.gate, doors)
             observers = Observers(metrics.observer, health, *filter(None, [recorder]))
@@ -153,7 +156,7 @@ class Master:
             )
             metrics.watch(
                 engine,
-                line=line,
+                desk=desk,
                 settings=self._settings.engine,
                 observers=observers,
                 journal=journal,
@@ -170,13 +173,7 @@ class Master:
             doors.set_serving()
             self._is_started = True
             self._console.ready(card, doors.addresses)
-            try:
-                await self._run_engine(engine, desk.inbox, door=door, doors=doors)
-            except Exception as error:
-                # Told to those who come in the grace; those who were here know it already.
-                _close(door, doors, error)
-                await doors.stop(grace_s=_GRACE_S)
-                raise
+            await self._run_to_the_end(engine, desk, door=door, doors=doors)
             # Before the ranks: the last events of open streams still leave by the doors.
             await doors.stop(grace_s=_GRACE_S)
 
@@ -256,8 +253,46 @@ class Master:
             journaling(self._settings.journal, version("lanehost"), model, wall_clock=time.time)
         )
 
+    async def _open_disk(self, stack: AsyncExitStack) -> Folder | None:
+        """Own the folder of the disk tier from before the ranks are there until they are gone."""
+        if self._settings.disk is None:
+            return None
+        return await asyncio.to_thread(
+            stack.enter_context, own_folder(self._settings.disk.folder.absolute())
+        )
+
+    def _make_desk(
+        self, journal: Journal | None, folder: Folder | None, text: ModelText, facts: GroupFacts
+    ) -> Desk:
+        """Make what door and engine share."""
+        inbox = Inbox()
+        disk: Disk = NoDisk()
+        if self._settings.disk is not None and folder is not None:
+            digest, build = text.tokenizer.digest, version("lanehost")
+            identity = model_identity(facts, text_digest=digest, build=build)
+            disk = build_disk(folder, self._settings.disk, facts, identity, inbox)
+        return Desk(
+            line=Line(self._settings.line, self._settings.weights),
+            inbox=inbox,
+            journal=journal or NoJournal(),
+            disk=disk,
+        )
+
     def _rank_command(self) -> tuple[str, ...]:
         return (*RANK_COMMAND, "--log-json") if self._settings.log_json else RANK_COMMAND
+
+    async def _run_to_the_end(
+        self, engine: Engine, desk: Desk, *, door: AdmissionDoor, doors: Doors
+    ) -> None:
+        try:
+            await self._run_engine(engine, desk.inbox, door=door, doors=doors)
+        except Exception as error:
+            # Told to those who come in the grace; those who were here know it already.
+            _close(door, doors, error)
+            await doors.stop(grace_s=_GRACE_S)
+            raise
+        finally:
+            desk.disk.close()
 
     async def _run_engine(
         self, engine: Engine, inbox: Inbox, *, door: AdmissionDoor, doors: Doors

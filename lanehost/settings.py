@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lanehost.disk_cache.policy import DiskMode
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing
 
@@ -23,6 +24,7 @@ MAX_DRAFTS = 64
 CHEAP_ROWS = 16
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 BLOCK_SIZE = 16
+DEFAULT_DISK_BUDGET = 8 << 30
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
@@ -211,6 +213,19 @@ class JournalSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSettings:
+    """Where the prompt cache has its files, what is worth them, and the most that they take."""
+
+    folder: Path
+    mode: DiskMode
+    budget_bytes: int = DEFAULT_DISK_BUDGET
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--disk-cache-budget", self.budget_bytes, 1 << 20, 1 << 50)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How replies are made; none of this changes a token of one.
 
@@ -253,6 +268,7 @@ class ServeSettings:
     log_json: bool = False
     record: RecordSettings | None = None
     journal: JournalSettings | None = None
+    disk: DiskSettings | None = None
 
     @property
     def weights(self) -> Mapping[str, int]:

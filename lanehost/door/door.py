@@ -131,6 +131,7 @@ class AdmissionDoor:
             label=request.label,
             scope=scope,
             priority=request.priority,
+            disk_use=request.disk_use,
             marks=prompt.marks,
         )
         return self._enter_line(job, request.stop, reply)

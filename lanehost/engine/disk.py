@@ -165,6 +165,10 @@ class EngineDisk:
         """Forget a job that has ended."""
         self._jobs.pop(job_id, None)
 
+    def close(self) -> None:
+        """Have written how often entries were used: the engine has ended."""
+        self._tier.write_uses()
+
     def save(self, job: Job, token_ids: tuple[int, ...], entry: Entry | None) -> None:
         """Save of a job that has ended what is worth files."""
         policy = self._parts.policies.get(job.disk_use)

@@ -7,6 +7,7 @@ from lanehost.cache.blocks import BlockPool
 from lanehost.cache.lender import Lender, NoLender
 from lanehost.cache.prompt_cache import Entry, PromptCache
 from lanehost.disk_cache.interface import RankFiles
+from lanehost.disk_cache.tier import DiskTier
 from lanehost.engine.inbox import FetchLate, FileNews
 from lanehost.job import Job
 from lanehost.lanes.lane import Lane
@@ -15,6 +16,11 @@ from lanehost.lanes.table import LaneTable
 
 class Disk(Fetcher, Lender, Protocol):
     """The disk tier, as the engine's loop sees it; it returns at once."""
+
+    @property
+    def tier(self) -> DiskTier | None:
+        """The tier, to look at and to ask; None: there is none."""
+        ...
 
     @property
     def is_quiet(self) -> bool:
@@ -49,9 +55,18 @@ class Disk(Fetcher, Lender, Protocol):
         """Forget a job that has ended."""
         ...
 
+    def close(self) -> None:
+        """Have written what is not on disk yet: the engine has ended."""
+        ...
+
 
 class NoDisk(NoFetcher, NoLender):
     """Implements `Disk`: there is none."""
+
+    @property
+    def tier(self) -> DiskTier | None:
+        """There is none."""
+        return None
 
     @property
     def is_quiet(self) -> bool:
@@ -79,4 +94,7 @@ class NoDisk(NoFetcher, NoLender):
         """Save nothing."""
 
     def forget(self, job_id: str) -> None:
+        """Take no note."""
+
+    def close(self) -> None:
         """Take no note."""

@@ -29,11 +29,11 @@ Law: no option is accepted and ignored. A field is one of these:
     messages[].name, audio, function_call, refusal       null alone
     messages[].tool_calls, annotations []
 
-Extensions: top_k, min_p, stop_token_ids, ignore_eos, priority ("foreground", "background"), a
-max_tokens of 0, which warms the prompt cache, and up to 16 stop strings. The first unknown
-field is refused at once, and no list is read beyond its bound: a body that is wrong in a
-million places costs what one fault costs. What is absent takes the defaults of GetModel,
-which are not OpenAI's: greedy, and the server's max_tokens.
+Extensions: top_k, min_p, stop_token_ids, ignore_eos, priority ("foreground", "background"),
+disk_cache ("off", "read", "full"), a max_tokens of 0, which warms the prompt cache, and up to 16
+stop strings. The first unknown field is refused at once, and no list is read beyond its bound: a
+body that is wrong in a million places costs what one fault costs. What is absent takes the
+defaults of GetModel, which are not OpenAI's: greedy, and the server's max_tokens.
 Ranges that depend on the model are the door's to judge; nothing is ever clamped.
 """
 
@@ -55,6 +55,7 @@ from lanehost.engine.stops import MAX_STOP_IDS, MAX_STOP_STRINGS
 from lanehost.job import (
     ChatMessage,
     ChatPrompt,
+    DiskUse,
     Priority,
     Prompt,
     Request,
@@ -178,6 +179,7 @@ class GenerateBody(Body):
     ) = None
     ignore_eos: bool | None = None
     priority: Literal["foreground", "background"] | None = None
+    disk_cache: Literal["off", "read", "full"] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -217,6 +219,7 @@ class GenerateBody(Body):
             ),
             label=label,
             priority=Priority(self.priority or Priority.FOREGROUND),
+            disk_use=DiskUse(self.disk_cache or DiskUse.DEFAULT),
         )
 
 

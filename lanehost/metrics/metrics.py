@@ -16,11 +16,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
-from lanehost.admission.line import Line
+from lanehost.engine.desk import Desk
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.journal.journal import Journal
 from lanehost.metrics.counted import COUNTED
+from lanehost.metrics.disk import DISK
 from lanehost.metrics.epochs import MetricsEpochs
 from lanehost.metrics.family import Family, Kind, gauge
 from lanehost.metrics.gate import CountingGate
@@ -70,7 +71,7 @@ class Metrics:
         self,
         engine: Engine,
         *,
-        line: Line,
+        desk: Desk,
         settings: EngineSettings,
         observers: Observers,
         journal: Journal | None = None,
@@ -79,18 +80,19 @@ class Metrics:
 
         Args:
             engine: Its lanes, blocks and prompt cache.
-            line: Who waits.
+            desk: Who waits, and the prompt cache on disk.
             settings: What the operator chose.
             observers: Who looks on beside these metrics.
             journal: Of open streams, if there is one.
         """
         self._sight = Sight(
             engine=engine,
-            line=line,
+            line=desk.line,
             settings=settings,
             observers=observers,
             told=self.observer,
             journal=journal,
+            disk=desk.disk.tier,
         )
 
     def page(self, accept: str) -> Page:
@@ -107,7 +109,7 @@ class Metrics:
         yield from (family.expose(self._tally) for family in COUNTED)
         if self._sight is not None:
             sight = self._sight
-            yield from (family.expose(sight) for family in SEEN)
+            yield from (family.expose(sight) for family in SEEN + DISK)
 
     @property
     def version(self) -> str:
@@ -140,4 +142,4 @@ STANDING: tuple[Family[Metrics], ...] = (
     ),
 )
 
-FAMILIES = STANDING + COUNTED + SEEN
+FAMILIES = STANDING + COUNTED + SEEN + DISK

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lanehost.admission.line import Line
+from lanehost.disk_cache.tier import DiskTier
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.journal.journal import Journal
@@ -29,6 +30,7 @@ class Sight:
         observers: Who looks on.
         told: Knows since when jobs wait and steps are out.
         journal: Of open streams, if there is one.
+        disk: The prompt cache on disk, if there is one.
     """
 
     engine: Engine
@@ -37,6 +39,7 @@ class Sight:
     observers: Observers
     told: MetricsObserver
     journal: Journal | None = None
+    disk: DiskTier | None = None
 
     @property
     def facts(self) -> GroupFacts:

@@ -23,6 +23,7 @@ from lanehost.job import (
     Accepted,
     ChatMessage,
     ChatPrompt,
+    DiskUse,
     Finished,
     FinishReason,
     Priority,
@@ -49,6 +50,12 @@ _PRIORITIES = {
     pb.PRIORITY_UNSPECIFIED: Priority.FOREGROUND,
     pb.PRIORITY_FOREGROUND: Priority.FOREGROUND,
     pb.PRIORITY_BACKGROUND: Priority.BACKGROUND,
+}
+_DISK_USES = {
+    pb.DISK_CACHE_UNSPECIFIED: DiskUse.DEFAULT,
+    pb.DISK_CACHE_OFF: DiskUse.OFF,
+    pb.DISK_CACHE_READ: DiskUse.READ,
+    pb.DISK_CACHE_FULL: DiskUse.FULL,
 }
 _REASONS = {
     FinishReason.EOS: pb.FINISH_REASON_EOS,
@@ -108,6 +115,7 @@ def decode_request(
         timeout_s=timeout_s,
         label=message.label,
         priority=_decode_priority(message.priority),
+        disk_use=_decode_disk_use(message.disk_cache),
     )
 
 
@@ -286,6 +294,14 @@ def _decode_priority(priority: pb.Priority) -> Priority:
         raise InvalidRequest("priority", message) from None
 
 
+def _decode_disk_use(use: pb.DiskCache) -> DiskUse:
+    try:
+        return _DISK_USES[use]
+    except KeyError:
+        message = f"is {int(use)}, allowed are off, read, full"
+        raise InvalidRequest("disk_cache", message) from None
+
+
 def _encode_accepted(event: Accepted) -> pb.Accepted:
     return pb.Accepted(request_id=event.job_id, seed=event.seed, prompt_tokens=event.prompt_tokens)
 
@@ -305,6 +321,7 @@ def _encode_usage(usage: Usage) -> pb.Usage:
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
+        disk_cached_tokens=usage.disk_cached_tokens,
     )
 
 

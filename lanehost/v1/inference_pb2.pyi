@@ -26,6 +26,13 @@ class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIORITY_UNSPECIFIED: _ClassVar[Priority]
     PRIORITY_FOREGROUND: _ClassVar[Priority]
     PRIORITY_BACKGROUND: _ClassVar[Priority]
+
+class DiskCache(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DISK_CACHE_UNSPECIFIED: _ClassVar[DiskCache]
+    DISK_CACHE_OFF: _ClassVar[DiskCache]
+    DISK_CACHE_READ: _ClassVar[DiskCache]
+    DISK_CACHE_FULL: _ClassVar[DiskCache]
 ROLE_UNSPECIFIED: Role
 ROLE_SYSTEM: Role
 ROLE_USER: Role
@@ -37,6 +44,10 @@ FINISH_REASON_LENGTH: FinishReason
 PRIORITY_UNSPECIFIED: Priority
 PRIORITY_FOREGROUND: Priority
 PRIORITY_BACKGROUND: Priority
+DISK_CACHE_UNSPECIFIED: DiskCache
+DISK_CACHE_OFF: DiskCache
+DISK_CACHE_READ: DiskCache
+DISK_CACHE_FULL: DiskCache
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content")
@@ -83,7 +94,7 @@ class StopParams(_message.Message):
     def __init__(self, strings: _Optional[_Iterable[str]] = ..., token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("text", "token_ids", "chat", "max_tokens", "sampling", "stop", "label", "priority")
+    __slots__ = ("text", "token_ids", "chat", "max_tokens", "sampling", "stop", "label", "priority", "disk_cache")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +103,7 @@ class GenerateRequest(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DISK_CACHE_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: TokenIds
     chat: Chat
@@ -100,10 +112,11 @@ class GenerateRequest(_message.Message):
     stop: StopParams
     label: str
     priority: Priority
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., max_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stop: _Optional[_Union[StopParams, _Mapping]] = ..., label: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    disk_cache: DiskCache
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., max_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stop: _Optional[_Union[StopParams, _Mapping]] = ..., label: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., disk_cache: _Optional[_Union[DiskCache, str]] = ...) -> None: ...
 
 class StreamGenerateRequest(_message.Message):
-    __slots__ = ("text", "token_ids", "chat", "max_tokens", "sampling", "stop", "label", "priority")
+    __slots__ = ("text", "token_ids", "chat", "max_tokens", "sampling", "stop", "label", "priority", "disk_cache")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +125,7 @@ class StreamGenerateRequest(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DISK_CACHE_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: TokenIds
     chat: Chat
@@ -120,17 +134,20 @@ class StreamGenerateRequest(_message.Message):
     stop: StopParams
     label: str
     priority: Priority
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., max_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stop: _Optional[_Union[StopParams, _Mapping]] = ..., label: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    disk_cache: DiskCache
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., max_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stop: _Optional[_Union[StopParams, _Mapping]] = ..., label: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., disk_cache: _Optional[_Union[DiskCache, str]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens", "disk_cached_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DISK_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
+    disk_cached_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., disk_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("request_id", "seed", "prompt_tokens")

@@ -13,6 +13,7 @@ from lanehost.errors import Draining, InvalidRequest, LanehostError, RankGroupLo
 from lanehost.job import (
     ChatMessage,
     ChatPrompt,
+    DiskUse,
     Failed,
     Prefilled,
     Priority,
@@ -35,7 +36,12 @@ OBJECT = {
     "text": "Hello é",
     "token_ids": [10, 11, 12, 2],
     "finish_reason": "eos",
-    "usage": {"prompt_tokens": 5, "cached_tokens": 3, "completion_tokens": 3},
+    "usage": {
+        "prompt_tokens": 5,
+        "cached_tokens": 3,
+        "disk_cached_tokens": 0,
+        "completion_tokens": 3,
+    },
     "seed": 7,
     "request_id": "job-1",
 }
@@ -154,6 +160,12 @@ async def test_the_background_and_a_warm_request_can_be_asked_for() -> None:
         (Priority.BACKGROUND, 0),
         (Priority.FOREGROUND, None),
     ]
+
+
+async def test_what_the_disk_does_can_be_asked_for() -> None:
+    door = FakeDoor()
+    await _run(door, "generate", "--prompt", "hi", "--disk-cache", "read")
+    assert door.requests[0].disk_use is DiskUse.READ
 
 
 @pytest.mark.parametrize("command", [["generate", "--prompt", "a"], ["chat"]])

@@ -18,6 +18,7 @@ from lanehost.job import (
     Accepted,
     ChatMessage,
     ChatPrompt,
+    DiskUse,
     Finished,
     FinishReason,
     Priority,
@@ -78,6 +79,7 @@ def test_every_option_reaches_the_server() -> None:
         stop_token_ids=[6],
         ignore_eos=True,
         priority="background",
+        disk_cache="read",
         label="me",
         timeout=9,
     )
@@ -87,6 +89,7 @@ def test_every_option_reaches_the_server() -> None:
         sampling=SamplingParams(temperature=0.5, top_p=0.25, top_k=4, min_p=0.125, seed=5),
         stop=StopParams(strings=("x", "y"), token_ids=(6,), ignore_eos=True),
         priority=Priority.BACKGROUND,
+        disk_use=DiskUse.READ,
         label="me",
     )
 
@@ -100,6 +103,17 @@ def test_every_priority_reaches_the_server(priority: Priority) -> None:
 def test_a_priority_that_is_none_is_said_with_those_that_are(priority) -> None:
     with pytest.raises(ValueError, match=r"^priority is .*, should be one of foreground, back"):
         _seen_by_the_server(Prompt(text=""), priority=priority)
+
+
+@pytest.mark.parametrize("use", [DiskUse.OFF, DiskUse.READ, DiskUse.FULL])
+def test_every_use_of_the_disk_reaches_the_server(use: DiskUse) -> None:
+    assert _seen_by_the_server(Prompt(text=""), disk_cache=use.value).disk_use is use
+
+
+@pytest.mark.parametrize("use", ["default", "on", "", 1])
+def test_a_use_of_the_disk_that_is_none_is_said_with_those_that_are(use) -> None:
+    with pytest.raises(ValueError, match=r"^disk_cache is .*, should be one of off, read, full"):
+        _seen_by_the_server(Prompt(text=""), disk_cache=use)
 
 
 def test_a_request_of_no_tokens_reaches_the_server() -> None:

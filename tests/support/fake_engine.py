@@ -65,14 +65,12 @@ class EngineRig:
         if (disk := engine.pop("disk", None)) is not None:
             mode, budget = engine.pop("disk_mode", "full"), engine.pop("disk_budget", 10_000)
             self.disk = disk_over(disk, self, mode=mode, budget=budget)
+        self.desk = Desk(
+            line=self.line, inbox=self.inbox, journal=self.journal, disk=self.disk or NoDisk()
+        )
         self.engine = Engine(
             self.as_epochs(wrap),
-            desk=Desk(
-                line=self.line,
-                inbox=self.inbox,
-                journal=self.journal,
-                disk=self.disk or NoDisk(),
-            ),
+            desk=self.desk,
             clock=self.clock,
             settings=EngineSettings(**({"max_drafts": 0} | engine)),
             observer=observer,

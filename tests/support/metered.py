@@ -37,7 +37,7 @@ class MeteredRig(EngineRig):
         super().__init__(facts, observer=self.observers, max_drafts=max_drafts, **options)
         self.metrics.watch(
             self.engine,
-            line=self.line,
+            desk=self.desk,
             settings=EngineSettings(max_drafts=max_drafts),
             observers=self.observers,
         )

@@ -3,7 +3,7 @@
 import pytest
 
 from lanehost.errors import Draining, InvalidRequest, Overloaded, Unauthenticated
-from lanehost.job import Priority, Request, StopParams, TextPrompt, TokenPrompt
+from lanehost.job import DiskUse, Priority, Request, StopParams, TextPrompt, TokenPrompt
 from lanehost.keys import KeyRing, Scope, digest_of
 from tests.support.cards import make_card
 from tests.support.door_rig import DoorRig
@@ -121,6 +121,14 @@ async def test_a_job_is_as_urgent_as_its_request(priority):
     await rig.door.submit(request(priority=priority))
     (ticket,) = await rig.arrived()
     assert ticket.job.priority is priority
+
+
+@pytest.mark.parametrize("use", DiskUse)
+async def test_a_job_uses_the_disk_as_its_request_says(use):
+    rig = DoorRig()
+    await rig.door.submit(request(disk_use=use))
+    (ticket,) = await rig.arrived()
+    assert ticket.job.disk_use is use
 
 
 async def test_a_request_of_no_tokens_becomes_a_warm_job():

@@ -8,9 +8,11 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+from lanehost.disk_cache.interface import FileReason
 from lanehost.errors import LanehostError
 from lanehost.job import FinishReason, Priority
 from lanehost.lanes.lane import LaneState
+from lanehost.metrics.disk import DROPPED
 from lanehost.metrics.family import Kind
 from lanehost.metrics.metrics import FAMILIES, STANDING, Metrics
 from lanehost.metrics.seen import SEEN
@@ -116,6 +118,7 @@ ALLOWED = {
     "world_size": {"1"},
     "prompt_cache": {"on", "off"},
     "max_drafts": {"0"},
+    "reason": {*(reason.value for reason in FileReason), *DROPPED, "no_blocks"},
     "cause": {cause.value for cause in LossCause},
 }
 

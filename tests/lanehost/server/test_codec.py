@@ -10,6 +10,7 @@ from lanehost.job import (
     Accepted,
     ChatMessage,
     ChatPrompt,
+    DiskUse,
     Finished,
     FinishReason,
     Priority,
@@ -28,8 +29,14 @@ from lanehost.v1 import inference_pb2 as pb
 from tests.support.fake_door import CARD
 
 ACCEPTED = Accepted(job_id="job-1", seed=(1 << 64) - 1, prompt_tokens=4)
-USAGE = Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3)
+USAGE = Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3, disk_cached_tokens=1)
 TIMING = Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3)
+_DISK_CACHES = {
+    DiskUse.DEFAULT: pb.DISK_CACHE_UNSPECIFIED,
+    DiskUse.OFF: pb.DISK_CACHE_OFF,
+    DiskUse.READ: pb.DISK_CACHE_READ,
+    DiskUse.FULL: pb.DISK_CACHE_FULL,
+}
 
 uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
@@ -66,6 +73,7 @@ requests = st.builds(
     timeout_s=st.none() | st.floats(0, 1e6),
     label=text,
     priority=st.sampled_from(Priority),
+    disk_use=st.sampled_from(DiskUse),
 )
 
 
@@ -87,6 +95,7 @@ def _write(request: Request) -> pb.GenerateRequest:
         ),
         label=request.label,
         priority=pb.Priority.Value(f"PRIORITY_{request.priority.name}"),
+        disk_cache=_DISK_CACHES[request.disk_use],
     )
     match request.prompt:
         case TextPrompt(text=text):
@@ -147,6 +156,14 @@ def test_a_priority_that_is_not_set_is_the_foreground(message) -> None:
         pb.GenerateRequest(text="a", **message), timeout_s=None, card=CARD
     )
     assert request.priority is Priority.FOREGROUND
+
+
+@pytest.mark.parametrize("disk_cache", [4, 99, -1])
+def test_a_use_of_the_disk_that_is_none_is_named(disk_cache: int) -> None:
+    message = pb.GenerateRequest(text="a", disk_cache=disk_cache)
+    with pytest.raises(InvalidRequest, match=f"is {disk_cache}, allowed are off, read") as caught:
+        codec.decode_request(message, timeout_s=None, card=CARD)
+    assert caught.value.field == "disk_cache"
 
 
 @pytest.mark.parametrize("priority", [3, 99, -1])
@@ -236,7 +253,7 @@ def test_tokens_are_written_as_a_delta() -> None:
 def test_finished_says_why_and_what_matched(reason, matched, wire) -> None:
     event = Finished(reason=reason, matched=matched, usage=USAGE, timing=TIMING)
     assert codec.encode_event(event).finished == pb.Finished(
-        usage=pb.Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3),
+        usage=pb.Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3, disk_cached_tokens=1),
         timing=pb.Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3),
         **wire,
     )
