@@ -1,4 +1,4 @@
-"""`lanehost bench`: serve, step and quality.
+"""`lanehost bench`: serve, step and quality; `cache` has a module of its own.
 
 Exit codes: 0 done, 1 nothing could be measured, 2 wrong command line, 3 nobody answers at
 the address, 4 the server or the ranks ended, 130 stopped with Ctrl-C.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lanehost.cli_bench_cache import cache
 from lanehost.cli_bench_parts import (
     ABOVE_0,
     COUNT,
@@ -55,7 +56,7 @@ _BY_SCENARIO = ("streams", "rate", "requests", "prefix_tokens", "long_tokens", "
 
 @click.group()
 def bench() -> None:
-    """Measure a running server, the bare loop of steps, or the quality of the numbers.
+    """Measure a server, the bare loop of steps, the quality of the numbers, or the prompt cache.
 
     Every report says what its words mean. On a machine that does other work as well, only
     ratios of runs taken in turn say anything.
@@ -65,7 +66,11 @@ def bench() -> None:
       lanehost bench serve --streams 16 --json served.json --plot served.svg
       lanehost bench step --tp 2
       lanehost bench quality
+      lanehost bench cache
     """  # noqa: D301 - click wants the character itself
+
+
+bench.add_command(cache)
 
 
 @bench.command()

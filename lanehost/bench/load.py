@@ -142,6 +142,7 @@ class Load:
             arrivals=tuple(arrivals),
             prompt_tokens=0 if usage is None else usage.prompt_tokens,
             cached_tokens=0 if usage is None else usage.cached_tokens,
+            disk_cached_tokens=0 if usage is None else usage.disk_cached_tokens,
             failure=failure,
         )
         self._on_reply(reply)

@@ -38,6 +38,7 @@ class ReplyTimes:
     arrivals: tuple[Arrival, ...] = ()
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    disk_cached_tokens: int = 0
     failure: str | None = None
 
     @property

@@ -51,6 +51,19 @@ def test_the_step_loop_of_the_real_model_is_measured(tmp_path):
         assert 0 <= one["hidden_share"] <= 1
 
 
+def test_every_tier_of_the_prompt_cache_is_measured(tmp_path):
+    small = ("--tokens", "200", "--turn-tokens", "8", "--rounds", "1", "--folder", str(tmp_path))
+    load = ("--requests", "2", "--streams", "2")
+    told = run_bench(tmp_path, "cache", *small, *load)
+    for name, tier in told["tiers"].items():
+        assert tier["num_missed"] == 0, name
+        assert tier["ttft"]["count"] == 1
+    # Keys and values of 30 layers, 3 heads of 64, in 16 bits; and a header.
+    assert 23040 < told["bytes_per_token"] < 24500
+    assert told["cost"]["ratios"][0] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
 def test_the_real_model_in_float32_is_its_own_reference(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("The ferry left the quay at ten past six, a little late. " * 6)

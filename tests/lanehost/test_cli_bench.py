@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_loaded_is_said_in_a_line(tmp_path):
 
 
 def test_every_option_has_help():
-    assert set(bench.commands) == {"serve", "step", "quality"}
+    assert set(bench.commands) == {"serve", "step", "quality", "cache"}
     for command in bench.commands.values():
         options = [one for one in command.params if isinstance(one, click.Option)]
         assert all(option.help for option in options if not option.hidden)
