@@ -27,6 +27,7 @@ from ranks.errors import FellowLost, GivenUp, StepBroken, StepMismatch, StepSkip
 from ranks.kv_store import KvStore
 from ranks.lane_table import CheckedStep, LaneTable, Limits, Rows
 from ranks.models.registry import CausalLM
+from ranks.noise import DrawnRow
 from ranks.plan import (
     LaneFault,
     RefusalKind,
@@ -35,15 +36,14 @@ from ranks.plan import (
     StepResult,
     result_digest,
 )
-from ranks.sampler import draw_tokens
+from ranks.sampler import NOT_FINITE
 from ranks.shards import Collective, Exchange
 from ranks.step_clock import StepClock
 from ranks.step_inputs import LaneRows
 
 log = structlog.get_logger()
 
-# What is broadcast instead of a token id for a row that is not finite.
-_NOT_FINITE = -1
+# What a lane goes on with whose row was not finite.
 _STAND_IN = 0
 
 
@@ -216,18 +216,24 @@ class Executor:
         drawing = [rows for rows in step.rows if rows.num_draws]
         if not drawing:
             return _Outcome()
-        ids = iter(self._collective.broadcast_ids(self._draw(logits, drawing)).tolist())
+        ids = iter(self._draw(logits, drawing))
         self._clock.enter("other")
         return _read_outcome({rows: list(islice(ids, rows.num_draws)) for rows in drawing})
 
-    def _draw(self, logits: torch.Tensor | None, drawing: list[Rows]) -> torch.Tensor:
-        """Draw on the leader: int64 [num_draws]; a follower gives zeros to be overwritten."""
-        draws = [rows.draw for rows in drawing for _ in range(rows.num_draws)]
-        if logits is None:
-            return torch.zeros(len(draws), dtype=torch.int64, device=self._model.device)
-        positions = [position for rows in drawing for position in rows.draw_positions]
-        ids, not_finite = draw_tokens(logits, draws, positions, self._model.draw_rows)
-        return ids.masked_fill(torch.tensor(not_finite, device=ids.device), _NOT_FINITE)
+    def _draw(self, logits: torch.Tensor | None, drawing: list[Rows]) -> list[int]:
+        """Draw on the leader, and tell the followers: a token for each row that draws."""
+        drawn = [(rows.draw, position) for rows in drawing for position in rows.draw_positions]
+        ids = [_STAND_IN] * len(drawn)
+        if logits is not None:
+            each = enumerate(drawn)
+            ids = self._model.draw_rows(
+                logits, [DrawnRow(row=n, draw=draw, position=at) for n, (draw, at) in each]
+            )
+        if not self._has_fellows:
+            return ids
+        told = torch.tensor(ids, dtype=torch.int64, device=self._model.device)
+        found: list[int] = self._collective.broadcast_ids(told).tolist()
+        return found
 
 
 def _refused(plan: StepPlan, kind: RefusalKind, reason: str) -> StepRefused:
@@ -243,7 +249,7 @@ def _read_outcome(ids: dict[Rows, list[int]]) -> _Outcome:
             num_right += 1
         if rows.draft_ids:
             outcome.accepted[rows.lane_id] = rows.draft_ids[:num_right]
-        if drawn[num_right] == _NOT_FINITE:
+        if drawn[num_right] == NOT_FINITE:
             outcome.failures[rows.lane_id] = LaneFault.NAN
         else:
             outcome.drawn[rows.lane_id] = drawn[num_right]

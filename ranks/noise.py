@@ -16,7 +16,7 @@ FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnRow:
-    """One row of logits that draws with noise, and the position that its token will take."""
+    """One row of logits that draws, and the position that its token will take."""
 
     row: int
     draw: Draw

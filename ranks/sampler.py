@@ -2,8 +2,8 @@
 
 Laws: a row's token depends on its logits, its `Draw` and its position alone. Noise is
 keyed by (seed, position, token id) through an integer hash, so it depends neither on the
-batch nor on what was drawn before. A row that is not finite gives token 0 and its flag,
-and leaves its neighbours untouched. Among equal logits the lowest id wins.
+batch nor on what was drawn before. A row that is not finite gives no token, and leaves its
+neighbours untouched. Among equal logits the lowest id wins.
 
 A drawn row goes: logits / temperature, top_k, top_p, min_p, then the token with the
 largest logit plus Gumbel noise, which is a draw from the softmax of what is left.
@@ -11,13 +11,16 @@ Sums run in float64 and in a fixed order; rows are drawn one by one.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from ranks.noise import FIRST, MASK, SECOND, STEP, DrawnRow, noise_key
 from ranks.plan import Draw
+
+# What a row that is not finite draws.
+NOT_FINITE = -1
 
 _UNIFORM_BITS = 52
 # top_p looks at so many of the likeliest tokens; what a row flatter than that keeps is
@@ -26,57 +29,35 @@ _HEADS = (64, 1_024)
 
 
 def draw_rows(logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
-    """The token that each of some finite rows of logits [n, vocab] draws."""
-    return [int(_draw_row(logits[one.row], one.draw, one.position)) for one in drawn]
+    """The token that each of some rows of float32 logits [n, vocab] draws.
 
-
-def draw_tokens(
-    logits: torch.Tensor,
-    draws: list[Draw],
-    positions: list[int],
-    draw_rows: Callable[[torch.Tensor, Sequence[DrawnRow]], list[int]] = draw_rows,
-) -> tuple[torch.Tensor, list[bool]]:
-    """Draw one token per row.
-
-    Args:
-        logits: float32 [n, vocab].
-        draws: How each row draws.
-        positions: The position that each drawn token will take.
-        draw_rows: What draws the finite rows that are not greedy.
-
-    Returns:
-        int64 [n] on the device of the logits, and whether each row was not finite.
+    Where a row is not finite it is `NOT_FINITE`.
     """
-    assert len(draws) == len(positions) == logits.shape[0]
     with torch.inference_mode():
-        token_ids, is_poisoned = _find_likeliest(logits)
-        token_ids.masked_fill_(
-            torch.tensor(is_poisoned, dtype=torch.bool, device=token_ids.device), 0
-        )
-        drawn = [
-            DrawnRow(row=row, draw=draw, position=positions[row])
-            for row, draw in enumerate(draws)
-            if draw.temperature > 0 and not is_poisoned[row]
+        likeliest = _find_likeliest(logits)
+        return [
+            int(_draw_row(logits[one.row], one.draw, one.position))
+            if one.draw.temperature > 0 and likeliest[one.row] != NOT_FINITE
+            else likeliest[one.row]
+            for one in drawn
         ]
-        if drawn:
-            rows = torch.tensor([one.row for one in drawn], device=token_ids.device)
-            token_ids[rows] = torch.tensor(draw_rows(logits, drawn), device=token_ids.device)
-    return token_ids, is_poisoned
 
 
-def _find_likeliest(logits: torch.Tensor) -> tuple[torch.Tensor, list[bool]]:
-    """The likeliest token of each row, and whether the row is not finite.
+def _find_likeliest(logits: torch.Tensor) -> list[int]:
+    """The likeliest token of each row, `NOT_FINITE` where the row is not finite.
 
     On a CPU by numpy, which is ten times as fast: a row is finite when both its ends are,
     since what is no number is found at either.
     """
     if logits.device.type != "cpu":
-        return torch.argmax(logits, dim=-1), (~torch.isfinite(logits).all(dim=-1)).tolist()
+        token_ids = torch.argmax(logits, dim=-1)
+        return torch.where(torch.isfinite(logits).all(dim=-1), token_ids, NOT_FINITE).tolist()
     values = logits.numpy()
-    token_ids = values.argmax(axis=-1)
-    most = np.take_along_axis(values, token_ids[:, None], axis=-1)[:, 0]
+    likeliest = values.argmax(axis=-1)
+    most = np.take_along_axis(values, likeliest[:, None], axis=-1)[:, 0]
     is_finite = np.isfinite(most) & np.isfinite(values.min(axis=-1))
-    return torch.from_numpy(token_ids), (~is_finite).tolist()
+    found: list[int] = np.where(is_finite, likeliest, NOT_FINITE).tolist()
+    return found
 
 
 def _draw_row(logits: torch.Tensor, draw: Draw, position: int) -> torch.Tensor:

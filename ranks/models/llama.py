@@ -164,7 +164,7 @@ class Llama:
         return self._parts.head(drawing, collective)
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of its logits draws."""
+        """The token that each of some rows of its logits draws; see `CausalLM`."""
         return draw_rows(logits, drawn)
 
     def parts_ns(self) -> dict[str, int]:

@@ -154,7 +154,7 @@ class NativeLlama:
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of its logits draws."""
+        """The token that each of some rows of its logits draws; see `CausalLM`."""
         if self._engine.draw_rows is None:
             return draw_rows(logits, drawn)
         return self._engine.draw_rows(logits.contiguous().numpy(), drawn)

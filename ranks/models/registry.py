@@ -79,7 +79,7 @@ class CausalLM(Protocol):
         ...
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of its logits draws."""
+        """The token that each of some rows of its logits draws, as `ranks.sampler.draw_rows`."""
         ...
 
     def parts_ns(self) -> dict[str, int]:

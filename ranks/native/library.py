@@ -260,9 +260,12 @@ class NativeEngine:
         return logits
 
     def draw_rows(self, logits: Floats, drawn: Sequence[DrawnRow]) -> list[int]:
-        """The token that each of some finite rows of logits [n, vocab] draws."""
+        """The token that each of some rows of logits [n, vocab] draws; see `Engine`."""
         rows = np.array([one.row for one in drawn], dtype=np.int32)
-        structs = (_DrawStruct * len(drawn))(*map(_draw_struct, drawn))
+        structs = (_DrawStruct * len(drawn))()  # of zeros: the likeliest token
+        for number, one in enumerate(drawn):
+            if one.draw.temperature > 0:
+                structs[number] = _draw_struct(one)
         token_ids = np.empty(len(drawn), dtype=np.int64)
         self._functions.lanehost_draw(
             self._model, address(logits), logits.shape[1], address(rows), structs, len(drawn),
@@ -331,8 +334,8 @@ def _layer_struct(layer: LayerParts) -> _LayerStruct:
 
 def _step_struct(step: StepRows) -> Any:  # what byref gives has no public name
     pool = step.pool
-    # The library writes where the tables point.
-    assert 0 <= step.tables.min() <= step.tables.max() < pool.shape[3]
+    # The library writes where the tables point; what is below 0 is far above as this type.
+    assert step.tables.view(np.uint64).max() < pool.shape[3]
     layer, part, head = (stride // pool.itemsize for stride in pool.strides[:3])
     return ctypes.byref(
         _StepStruct(

@@ -114,7 +114,7 @@ class Engine(Protocol):
 
     @property
     def draw_rows(self) -> Callable[[Floats, Sequence[DrawnRow]], list[int]] | None:
-        """Give the token that each of some finite rows of logits [n, vocab] draws, where it can."""
+        """Do what `ranks.sampler.draw_rows` does, over logits [n, vocab]; None where it cannot."""
         ...
 
     def parts_ns(self) -> dict[str, int]:

@@ -188,11 +188,19 @@ def _translate(name: str) -> str:
     return f"{_NAMES[stem]}.{suffix}" if stem in _NAMES else name
 
 
+_Q8_0 = np.dtype([("scale", "<f2"), ("quants", "i1", 32)])
+
+
 def _to_float32(raw: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
     if kind is _TYPES.F32:
         return raw.view("<f4").astype(np.float32)
     # A scale that is no number makes weights that are none; a warning would help nobody.
     with np.errstate(all="ignore"):
+        if kind is _TYPES.Q8_0:  # as `dequantize`, in half the time: each step looks up a few rows
+            groups = raw.view(_Q8_0)
+            scales: npt.NDArray[np.float32] = groups["scale"].astype(np.float32)[..., None]
+            q8_0: npt.NDArray[np.float32] = (scales * groups["quants"]).reshape(len(raw), -1)
+            return q8_0
         if kind is _TYPES.F16:
             return raw.view("<f2").astype(np.float32)
         values: npt.NDArray[np.float32] = dequantize(raw, kind)

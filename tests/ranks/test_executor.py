@@ -183,7 +183,7 @@ def test_logits_that_are_no_numbers_fail_their_lane_alone(make):
 
 
 def test_a_follower_takes_the_leaders_ids_and_faults(make):
-    executor, _, writer = make(Follower([17, -1]))
+    executor, _, writer = make(Follower([17, -1]), world_size=2)
     result = executor.run(writer.plan(prompts=PROMPTS))
     assert (result.drawn, result.failures) == ({0: 17}, {3: LaneFault.NAN})
 
@@ -192,7 +192,7 @@ def test_leader_and_follower_say_the_same_digest(make):
     leader, _, writer = make()
     plan = writer.plan(prompts=PROMPTS)
     said = leader.run(plan)
-    follower, _, _ = make(Follower(list(said.drawn.values())))
+    follower, _, _ = make(Follower(list(said.drawn.values())), world_size=2)
     assert follower.run(plan).digest == said.digest
 
 

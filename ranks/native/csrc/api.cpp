@@ -144,4 +144,7 @@ EXPORTED void lanehost_gate(const char* set, const float* gate, const float* up,
 EXPORTED void lanehost_to_half(const char* set, const float* x, int count, Half* y) {
     find(set)->to_half(x, count, y);
 }
+EXPORTED int32_t lanehost_likeliest(const char* set, const float* x, int count) {
+    return find(set)->likeliest(x, count);
+}
 EXPORTED void lanehost_attend(const char* set, const AttentionTask* task) { find(set)->attend(*task); }

@@ -104,6 +104,8 @@ struct KernelSet {
     void (*add)(float* x, const float* y, int count);
     void (*to_half)(const float* x, int count, Half* y);
     void (*attend)(const AttentionTask& task);
+    // The first of the greatest of some values; -1 where one of them is no finite number.
+    int32_t (*likeliest)(const float* x, int count);
 };
 
 const KernelSet* portable_kernels();

@@ -178,6 +178,7 @@ void attend(const AttentionTask& task) {
 
 // All kernels of a set.
 constexpr lanehost::KernelSet make_kernels(const char* name) {
-    return {name, quantize, product, quantize_finely, product_finely, norm, rotate, gate, add_to, to_half, attend};
+    return {name, quantize, product, quantize_finely, product_finely, norm,     rotate,
+            gate, add_to,   to_half, attend,          likeliest};
 }
 }  // namespace

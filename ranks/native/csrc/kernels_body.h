@@ -143,4 +143,30 @@ void add_to(float* x, const float* y, int count) {
 void to_half(const float* x, int count, Half* y) {
     for (int i = 0; i < count; i += 16) store_half(y + i, load(x + i));
 }
+
+// The first of the greatest values; -1 where one of them is no finite number.
+int32_t likeliest(const float* x, int count) {
+    constexpr int kAtOnce = 512;
+    float most = float_of_bits(0xff800000);
+    int at = 0, i = 0;
+    Floats wrong = zero();  // stays 0, but what is not finite times 0 is no number
+    while (i + 16 <= count) {
+        const int first = i, end = i + kAtOnce < count ? i + kAtOnce : count;
+        Floats greatest = load(x + i);
+        for (; i + 16 <= end; i += 16) {
+            const Floats part = load(x + i);
+            greatest = greater_of(greatest, part);
+            wrong = add(wrong, multiply(part, zero()));
+        }
+        if (greatest_of(greatest) > most) most = greatest_of(greatest), at = first;
+    }
+    float sum = sum_of(wrong);
+    for (; i < count; i++) {
+        sum += x[i] * 0.0f;
+        if (x[i] > most) most = x[i], at = i;
+    }
+    if (!(sum == 0.0f)) return -1;
+    while (x[at] != most) at++;
+    return at;
+}
 }  // namespace

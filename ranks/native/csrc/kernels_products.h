@@ -177,7 +177,7 @@ void multiply_some(int rows, const uint8_t* weight, const Activations& x, Ahead 
     }
 }
 
-constexpr int kFewRows = 4, kFetchBytes = 2048;
+constexpr int kFewRows = 4;
 
 template <int kind>
 void multiply_blocks(const Matrix& weight, int first, int last, const Activations& x, int rows,
@@ -200,7 +200,7 @@ void multiply_blocks(const Matrix& weight, int first, int last, const Activation
             Ahead ahead = rows <= kFewRows
                               ? Ahead{part + kFetchBytes, lines_of_group}
                               : Ahead{part + bytes + size_t(row / kRowBlock) * lines_of_call * 64,
-                                      block + 1 < last ? lines_of_group : 0};
+                                      lines_of_group};
             share_wanted(wanted, calls_left, x.groups, ahead);
             multiply_some<kind>(left < kRowBlock ? left : kRowBlock, part, from, ahead,
                                 y + row * stride + block * kColumns, stride, write);

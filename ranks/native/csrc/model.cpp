@@ -178,8 +178,10 @@ void Model::mlp(int number, const float* x, int rows, Target to, Turn& turn) {
 
 void Model::quantize_norm(const float* x, const float* weight, int rows, Turn& turn) {
     float* normed = normed_.floats() + size_t(turn.member) * shape_.hidden;
-    in_parts(turn, rows, [&](Range part) {
-        for (int row = part.first; row < part.last; row++) {
+    // Tile after tile: the rows of one share lines, which two members would write in turn.
+    in_parts(turn, tiles(rows), [&](Range part) {
+        const int last = std::min(part.last * kTileRows, rows);
+        for (int row = part.first * kTileRows; row < last; row++) {
             kernels_.norm(x + size_t(row) * shape_.hidden, weight, shape_.hidden, shape_.norm_eps,
                           normed);
             kernels_.quantize(normed, input_.of, row, 0, input_.of.groups);
@@ -260,7 +262,9 @@ void Model::draw(const float* logits, int width, const int32_t* rows, const Draw
     on_team(1, [&](Turn turn) {
         Sampler& sampler = samplers_[size_t(turn.member)];
         team_.share(turn, count, [&](int n) {
-            ids[n] = sampler.draw(logits + size_t(rows[n]) * width, width, draws[n]);
+            const float* row = logits + size_t(rows[n]) * width;
+            ids[n] = kernels_.likeliest(row, width);
+            if (draws[n].temperature > 0 && ids[n] >= 0) ids[n] = sampler.draw(row, width, draws[n]);
         });
     });
 }

@@ -11,7 +11,7 @@ namespace lanehost {
 
 // How a row draws; laid out as `ranks/native/library.py` writes it.
 struct Draw {
-    double temperature;  // above 0
+    double temperature;  // 0 takes the likeliest, and no sampler draws
     double top_p;        // 1 keeps all
     double log_min_p;    // the least score that is kept; minus infinity keeps all
     int64_t top_k;       // 0 keeps all

@@ -18,6 +18,7 @@ constexpr int kRowBlock = 4;
 constexpr int kRowsInRegisters = 2;  // with more, their sums lie in memory
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 1;
+constexpr int kFetchBytes = 2048;
 
 struct Floats {
     __m256 low, high;

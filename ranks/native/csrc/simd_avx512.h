@@ -15,6 +15,7 @@ constexpr int kRowBlock = 8;
 constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 6;
 constexpr int kVectors = 4;
+constexpr int kFetchBytes = 256;
 
 struct Floats {
     __m512 all;

@@ -17,6 +17,7 @@ constexpr int kRowBlock = 4;
 constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 1;
+constexpr int kFetchBytes = 2048;
 
 struct Floats {
     float32x4_t first, second, third, fourth;

@@ -14,6 +14,7 @@ constexpr int kRowBlock = 4;
 constexpr int kRowsInRegisters = kRowBlock;
 constexpr int kQueryBlock = 4;
 constexpr int kVectors = 4;  // of a value row that are held at once
+constexpr int kFetchBytes = 2048;
 
 struct Floats {
     float at[16];

@@ -28,12 +28,13 @@ Team::~Team() {
 void Team::run(Work work, void* context, int num_stages) {
     if (num_stages > max_stages_) {
         stages_.reset(new Stage[num_stages]);
+        runs_.reset(new Run[num_stages * size_]);
         max_stages_ = num_stages;
     }
-    for (int stage = 0; stage < num_stages; stage++) {
-        stages_[stage].next.store(0, std::memory_order_relaxed);
+    for (int stage = 0; stage < num_stages; stage++)
         stages_[stage].done.store(0, std::memory_order_relaxed);
-    }
+    for (int run = 0; run < num_stages * size_; run++)
+        runs_[run].taken.store(0, std::memory_order_relaxed);
     work_ = work;
     context_ = context;
     const int round = round_.load() % 1'000'000'000 + 1;

@@ -1,9 +1,10 @@
 // A few threads that work through the same stages, and share the work of each.
 //
-// A stage is done when all its pieces are; who computes which is settled as they go. So a
-// member whose core is taken away holds up the others only if it has a piece in hand: the
-// cores of a machine are shared, also with the master. Waiting is spinning for some
-// microseconds, then sleeping. The caller of `run` is member 0.
+// A stage is done when all its pieces are. Each member has a run of them, which lie side by side
+// in memory, so a processor fetches on from one to the next; who is done with its own takes what
+// others have not begun. So a member whose core is taken away holds up the others only if it has
+// a piece in hand: the cores of a machine are shared, also with the master. Waiting is spinning
+// for some microseconds, then sleeping. The caller of `run` is member 0.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -40,12 +41,21 @@ class Team {
     // returns when all of them have returned. All members go through the same stages.
     template <typename Piece>
     void share(Turn& turn, int count, const Piece& piece) {
-        Stage& stage = stages_[turn.stage++];
-        for (int n; (n = stage.next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-            piece(n);
-            if (stage.done.fetch_add(1) + 1 == count) wake();
+        const int stage = turn.stage++;
+        std::atomic<int>& done = stages_[stage].done;
+        int mine = 0;
+        for (int i = 0, owner = turn.member; i < size_; i++, owner = owner + 1 < size_ ? owner + 1 : 0) {
+            std::atomic<int>& taken = runs_[stage * size_ + owner].taken;
+            const int first = first_of(owner, count), length = first_of(owner + 1, count) - first;
+            while (taken.load(std::memory_order_relaxed) < length) {
+                const int n = taken.fetch_add(1, std::memory_order_relaxed);
+                if (n >= length) break;
+                piece(first + n);
+                mine++;
+            }
         }
-        wait([&] { return stage.done.load() == count; });
+        if (mine && done.fetch_add(mine) + mine == count) wake();
+        wait([&] { return done.load() == count; });
         // One writer, so no addition that locks the bus.
         if (turn.member == 0)
             num_stages_.store(num_stages() + 1, std::memory_order_relaxed);
@@ -53,9 +63,16 @@ class Team {
 
    private:
     struct alignas(64) Stage {
-        std::atomic<int> next{0};
         std::atomic<int> done{0};
     };
+    struct alignas(64) Run {
+        std::atomic<int> taken{0};
+    };
+
+    // Where a member's run of pieces begins; a single piece is that of member 0.
+    int first_of(int member, int count) const {
+        return int((int64_t(count) * member + size_ - 1) / size_);
+    }
 
     void serve(int member);
     static void pause();
@@ -80,6 +97,7 @@ class Team {
     Work work_ = nullptr;
     void* context_ = nullptr;
     std::unique_ptr<Stage[]> stages_;
+    std::unique_ptr<Run[]> runs_;  // of all members for the first stage, then for the next
     int max_stages_ = 0;
     alignas(64) std::atomic<int> round_{0};  // the last that was begun; negative: end
     std::atomic<int> open_{0};               // the round that may be entered; 0: none

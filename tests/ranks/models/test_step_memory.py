@@ -12,8 +12,9 @@ from ranks.models.step_memory import (
     native_step_bytes_per_position,
     row_bytes,
 )
+from ranks.noise import DrawnRow
 from ranks.plan import Draw
-from ranks.sampler import draw_tokens
+from ranks.sampler import draw_rows
 from tests.support.allocations import peak_of_allocations
 from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
 from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
@@ -32,8 +33,9 @@ def peak_of_step(models, lanes):
     world = World(models, NUM_BLOCKS, 16)
     with peak_of_allocations() as peak:
         logits = world.step([lane.rows() for lane in lanes])
-        draws = [Draw(temperature=1.0, top_p=0.9)] * logits.shape[0]
-        draw_tokens(logits, draws, [0] * logits.shape[0])
+        draw = Draw(temperature=1.0, top_p=0.9)
+        drawn = [DrawnRow(row=row, draw=draw, position=0) for row in range(logits.shape[0])]
+        draw_rows(logits, drawn)
     return peak.num_bytes
 
 

@@ -18,7 +18,7 @@ from tests.support.tiny_worlds import load_models
 pytestmark = pytest.mark.skipif(not usable_sets(), reason="there is no native library here")
 DRAWS = st.builds(
     Draw,
-    temperature=st.sampled_from((0.01, 0.3, 0.7, 1.0, 2.0, 50.0)),
+    temperature=st.sampled_from((0.0, 0.01, 0.3, 0.7, 1.0, 2.0, 50.0)),
     top_p=st.sampled_from((0.0, 1e-6, 0.3, 0.9, 0.95, 0.999, 1.0)),
     top_k=st.none() | st.integers(1, 300),
     min_p=st.sampled_from((0.0, 0.0, 1e-6, 0.05, 0.5, 1.0)),
@@ -88,3 +88,25 @@ def test_noise_is_that_of_torch_for_every_token(model):
         assert token_id == int(noise.argmax())
         seen.add(token_id)
     assert len(seen) > 40
+
+
+@settings(max_examples=200)
+@given(
+    width=st.integers(1, 1_200),
+    seed=st.integers(0, 2**32),
+    wrong=st.lists(st.sampled_from((np.nan, np.inf, -np.inf)), max_size=2),
+    is_coarse=st.booleans(),
+)
+def test_a_row_that_is_not_finite_draws_nothing_and_of_equal_ones_the_first_is_likeliest(
+    model, width, seed, wrong, is_coarse
+):
+    logits = make_logits(width, 4.0, seed, num_rows=3, is_coarse=is_coarse)
+    at = np.random.default_rng(seed).integers(0, width, len(wrong))
+    for where, value in zip(at, wrong, strict=True):
+        logits[1, where] = value
+    draws = (Draw(), Draw(temperature=seed % 2), Draw(temperature=0.7, top_p=0.9))
+    drawn = [DrawnRow(row=row, draw=draw, position=7) for row, draw in enumerate(draws)]
+    found = model.draw_rows(logits, drawn)
+    assert found == sampler.draw_rows(logits, drawn)
+    assert (found[1] == sampler.NOT_FINITE) == bool(wrong)
+    assert found[0] == int(logits[0].argmax())

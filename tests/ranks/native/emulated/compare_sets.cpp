@@ -7,6 +7,7 @@
 // one value, whatever its bits: processors make different ones.
 //
 //   compare_sets [SET...]   prints the digest; exit code 1: bits differ, 2: a set cannot run
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -17,7 +18,7 @@
 extern "C" const KernelSet* lanehost_find_set(const char* name);
 
 // A kernel that is new must be compared below.
-static_assert(sizeof(KernelSet) == 11 * sizeof(void*), "a name and ten kernels");
+static_assert(sizeof(KernelSet) == 12 * sizeof(void*), "a name and eleven kernels");
 
 namespace {
 
@@ -186,6 +187,21 @@ void run_elementwise(const KernelSet& set, Record& record) {
     }
 }
 
+// Of any length; the greatest anywhere, often twice; now and then something that is not finite.
+void run_likeliest(const KernelSet& set, Record& record) {
+    Random random{9};
+    for (int count : {1, 15, 16, 17, 511, 512, 513, 1040, 4099})
+        for (Taste taste : kTastes)
+            for (int turn = 0; turn < 4; turn++) {
+                std::vector<float> x = draw_all(random, size_t(count), taste);
+                if (turn) x[size_t(std::fabs(random.unit()) * 0.999f * float(count))] = x[0] = 1e6f;
+                if (turn == 2) x[size_t(count) - 1] = INFINITY;
+                if (turn == 3) x[size_t(count) / 2] = NAN;
+                record.begin(label("likeliest: count, taste, turn", {count, taste, turn}));
+                record.add(std::vector<float>{float(set.likeliest(x.data(), count))});
+            }
+}
+
 struct Head {
     int head_dim, block_size, num_queries;
     Taste query_taste, kv_taste;
@@ -248,6 +264,7 @@ Record run_all(const KernelSet& set) {
     run_norm(set, record);
     run_rotate(set, record);
     run_elementwise(set, record);
+    run_likeliest(set, record);
     run_attention(set, record);
     return record;
 }
