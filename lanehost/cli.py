@@ -9,6 +9,7 @@
     lanehost replay      run a recorded trail again
     lanehost bench       measure a server, the step loop, the numbers
     lanehost chaos       break a server on purpose, and judge it
+    lanehost cache       look after a folder of the prompt cache on disk
     lanehost new-key     make a key for `serve --keys`
 
 Exit codes of `serve`: 0 after an orderly end, 1 when it cannot start, 2 for a wrong
@@ -23,6 +24,7 @@ import click
 
 import lanehost.cli_quiet  # noqa: F401 - before anything that loads grpc
 from lanehost.cli_bench import bench
+from lanehost.cli_cache import cache
 from lanehost.cli_certs import certs
 from lanehost.cli_chaos import chaos
 from lanehost.cli_chat import chat
@@ -73,5 +75,6 @@ main.add_command(generate)
 main.add_command(chat)
 main.add_command(replay)
 main.add_command(new_key)
+main.add_command(cache)
 main.add_command(bench)
 main.add_command(chaos)
