@@ -38,7 +38,12 @@ def cache() -> None:
 
     `ls`, `stat` and `verify` only read, and may run beside a server; `prune` and `flush` change the
     folder, and do not run while a server uses it.
-    """
+
+    \b
+    Examples:
+      lanehost cache ls /var/cache/lanehost
+      lanehost cache prune /var/cache/lanehost --budget 10GiB
+    """  # noqa: D301 - click wants the character itself
 
 
 @cache.command("ls")
