@@ -58,6 +58,13 @@ DISK_OPTIONS: tuple[Any, ...] = (
         metavar="SIZE",
         help="With --disk-cache: most that its files take, over all ranks; default 8GiB.",
     ),
+    click.option(
+        "--cache-self-check",
+        type=int,
+        metavar="N",
+        help="With --disk-cache: compute one in N replies that hit there again, in the "
+        "background, and compare.",
+    ),
 )
 
 
@@ -69,9 +76,14 @@ def build_disk(options: Mapping[str, Any]) -> DiskSettings | None:
         StartupFailed: a mode is none.
     """
     folder, mode = options["disk_cache"], options["disk_cache_mode"]
-    budget = options["disk_cache_budget"]
+    budget, self_check = options["disk_cache_budget"], options["cache_self_check"]
     if folder is None:
-        for name, value in (("--disk-cache-mode", mode), ("--disk-cache-budget", budget)):
+        needs = {
+            "--disk-cache-mode": mode,
+            "--disk-cache-budget": budget,
+            "--cache-self-check": self_check,
+        }
+        for name, value in needs.items():
             if value is not None:
                 raise click.UsageError(f"{name} needs --disk-cache DIR")
         return None
@@ -86,4 +98,5 @@ def build_disk(options: Mapping[str, Any]) -> DiskSettings | None:
         folder=folder,
         mode=parse_mode(mode or "auto"),
         budget_bytes=DEFAULT_DISK_BUDGET if budget is None else budget,
+        self_check=self_check or 0,
     )

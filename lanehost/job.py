@@ -204,7 +204,8 @@ class Job:
     `arrived_s` and `deadline_s` are on the master's monotonic clock. `scope` is whose
     prompts may be shared with it, and whose share of the server it takes. `marks` are
     the positions in the prompt, rising, at which another request is likely to part from
-    it: where the system prompt ends, where the last turn of a chat began.
+    it: where the system prompt ends, where the last turn of a chat began. One that `is_cold`
+    computes all of its prompt itself, whatever is kept of it.
     """
 
     job_id: str
@@ -218,6 +219,7 @@ class Job:
     priority: Priority = Priority.FOREGROUND
     marks: tuple[int, ...] = ()
     disk_use: DiskUse = DiskUse.DEFAULT
+    is_cold: bool = False
 
     @property
     def is_warm(self) -> bool:

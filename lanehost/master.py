@@ -30,11 +30,13 @@ from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
 from lanehost.engine.backend import Epochs
 from lanehost.engine.desk import Desk
+from lanehost.engine.disk import EngineDisk
 from lanehost.engine.disk_build import build_disk, model_identity
 from lanehost.engine.disk_interface import Disk, NoDisk
 from lanehost.engine.engine import Engine
 from lanehost.engine.inbox import Drain, Inbox, Stop
 from lanehost.engine.observer import Observers
+from lanehost.engine.self_check import SelfCheck
 from lanehost.errors import Draining, LanehostError, RankGroupLost, StartupFailed
 from lanehost.fault import record_fault
 from lanehost.journal.interface import NoJournal
@@ -146,7 +148,10 @@ class Master:
             desk = self._make_desk(journal, folder, text, epochs.first.facts)
             epochs, recorder = await self._record(stack, epochs)
             health = HealthObserver(metrics.gate, doors)
-            observers = Observers(metrics.observer, health, *filter(None, [recorder]))
+            others = (recorder, self._make_self_check(desk))
+            observers = Observers(
+                metrics.observer, health, *(other for other in others if other is not None)
+            )
             engine = Engine(
                 epochs,
                 desk=desk,
@@ -276,6 +281,19 @@ class Master:
             inbox=inbox,
             journal=journal or NoJournal(),
             disk=disk,
+        )
+
+    def _make_self_check(self, desk: Desk) -> SelfCheck | None:
+        disk = self._settings.disk
+        if disk is None or not disk.self_check or not isinstance(desk.disk, EngineDisk):
+            return None
+        return SelfCheck(
+            disk.self_check,
+            desk.disk,
+            line=desk.line,
+            inbox=desk.inbox,
+            clock=time.monotonic,
+            call_soon=asyncio.get_running_loop().call_soon,
         )
 
     def _rank_command(self) -> tuple[str, ...]:

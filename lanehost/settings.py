@@ -214,15 +214,20 @@ class JournalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSettings:
-    """Where the prompt cache has its files, what is worth them, and the most that they take."""
+    """Where the prompt cache has its files, what is worth them, and the most that they take.
+
+    Of `self_check` replies that hit there one is computed again, and compared; 0: none is.
+    """
 
     folder: Path
     mode: DiskMode
     budget_bytes: int = DEFAULT_DISK_BUDGET
+    self_check: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
         _check("--disk-cache-budget", self.budget_bytes, 1 << 20, 1 << 50)
+        _check("--cache-self-check", self.self_check, 0, 1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

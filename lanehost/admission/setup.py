@@ -105,6 +105,8 @@ def _blocks_wanted(head: Sequence, lanes: LaneTable, blocks: BlockPool) -> tuple
 
 def _borrow(head: Sequence, blocks: BlockPool, cache: PromptCache) -> tuple[int, ...]:
     """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
+    if head.job.is_cold:
+        return ()
     borrow = cache.borrow(head.job.scope, head.token_ids)
     if borrow is None:
         return ()
@@ -118,6 +120,8 @@ def _lane_ahead(
     head: Sequence, lanes: LaneTable, blocks: BlockPool, num_cached_blocks: int
 ) -> Lane | None:
     """Return the lane that computes the most of this prompt, if that is more than is kept."""
+    if head.job.is_cold:
+        return None
     ahead = [lane for lane in lanes if lane.state is LaneState.PREFILL]
     best = max(ahead, key=lambda lane: _num_shared_blocks(head, lane, blocks), default=None)
     if best is None or _num_shared_blocks(head, best, blocks) <= num_cached_blocks:

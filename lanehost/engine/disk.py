@@ -165,6 +165,18 @@ class EngineDisk:
         """Forget a job that has ended."""
         self._jobs.pop(job_id, None)
 
+    def distrust(self, scope: str, token_ids: tuple[int, ...]) -> None:
+        """Forget all that these tokens begin with, in memory too: it drew something else."""
+        # With one token more: a look-up leaves one to run.
+        prompt, before = (*token_ids, 0), None
+        while (entry := self._tier.find(scope, prompt)) is not None and entry is not before:
+            self._tier.distrust(entry.name)
+            before = entry
+        cache = None if self._held is None else self._held.cache
+        while cache is not None and (borrow := cache.borrow(scope, prompt)) is not None:
+            cache.forget(borrow.entry)
+            cache.report(borrow)
+
     def close(self) -> None:
         """Have written how often entries were used: the engine has ended."""
         self._tier.write_uses()

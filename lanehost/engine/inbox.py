@@ -157,6 +157,11 @@ class Inbox:
         self._arrived = asyncio.Event()
         self._closed_with: LanehostError | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no command is taken any more."""
+        return self._closed_with is not None
+
     def put(self, command: Command) -> None:
         """Add a command; never waits. After `close`, tell a job that arrives why it cannot run."""
         if self._closed_with is None:

@@ -105,6 +105,16 @@ DISK: tuple[Family[Sight], ...] = (
         "Prefixes that went to make room.",
         _of_tier(lambda tier: tier.counters.evicted),
     ),
+    counter(
+        "lanehost_disk_cache_checks_total",
+        "Replies that hit on disk and were computed again (--cache-self-check).",
+        _of_tier(lambda tier: tier.counters.checks),
+    ),
+    counter(
+        "lanehost_disk_cache_differences_total",
+        "Of these, the ones that drew something else: a bug of ours.",
+        _of_tier(lambda tier: tier.counters.differences),
+    ),
     Family(
         name="lanehost_disk_cache_faults_total",
         kind=Kind.COUNTER,

@@ -4,6 +4,7 @@ import random
 import signal
 import time
 
+import httpx
 import pytest
 
 from lanehost import Client
@@ -31,6 +32,11 @@ def wait_for_manifests(folder, num_entries):
     while len(list(folder.glob("*/*.manifest"))) < num_entries:
         assert time.monotonic() < until_s, list(folder.rglob("*"))
         time.sleep(0.01)
+
+
+def metric(served, name):
+    page = httpx.get(f"http://{served.http_address}/metrics").text
+    return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
 
 
 def keys_file(folder, secrets):
@@ -135,6 +141,22 @@ def test_a_server_that_was_killed_leaves_what_it_had_written(tmp_path):
     with serving(tmp_path, *args) as served:
         after = ask(served, prompt)
     assert (after.token_ids, after.usage.disk_cached_tokens) == (before.token_ids, 192)
+
+
+def test_hits_are_computed_again_and_agree(tmp_path):
+    args = ["--tp", "2", "--disk-cache", str(tmp_path / "cache"), "--disk-cache-mode", "full"]
+    prompts = [ids(100, seed=number) for number in range(2)]
+    with serving(tmp_path, *args) as served:
+        for prompt in prompts:
+            ask(served, prompt)
+    with serving(tmp_path, *args, "--cache-self-check", "1") as served:
+        for number, prompt in enumerate(prompts, start=1):
+            ask(served, prompt, temperature=0.7, seed=number)
+            until_s = time.monotonic() + 30
+            while metric(served, "lanehost_disk_cache_checks_total") < number:
+                assert time.monotonic() < until_s
+                time.sleep(0.05)
+        assert metric(served, "lanehost_disk_cache_differences_total") == 0
 
 
 @pytest.mark.parametrize("spoil", ["truncate", "flip", "empty", "remove"])

@@ -33,9 +33,10 @@ def test_a_folder_alone_takes_the_defaults(tmp_path):
 
 
 def test_mode_and_budget_are_what_was_said(tmp_path):
-    args = "--disk-cache cache --disk-cache-mode 512 --disk-cache-budget 2GiB"
+    args = "--disk-cache a --disk-cache-mode 512 --disk-cache-budget 2GiB --cache-self-check 9"
     disk = settings_of(tmp_path, *args.split()).disk
     assert (disk.mode, disk.budget_bytes) == (DiskMode(ModeKind.EVERY, 512), 2 << 30)
+    assert disk.self_check == 9
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,8 @@ def test_mode_and_budget_are_what_was_said(tmp_path):
     [
         ("--disk-cache-mode full", "--disk-cache-mode needs --disk-cache DIR"),
         ("--disk-cache-budget 1GiB", "--disk-cache-budget needs --disk-cache DIR"),
+        ("--cache-self-check 2", "--cache-self-check needs --disk-cache DIR"),
+        ("--disk-cache a --cache-self-check -1", "--cache-self-check is -1, allowed is 0"),
         ("--disk-cache a --disk-cache-mode all", "--disk-cache-mode is 'all', allowed is off"),
         ("--disk-cache a --disk-cache-budget 1KiB", "--disk-cache-budget is 1024, allowed is"),
         ("--disk-cache a --prompt-cache off", "contradict each other"),
