@@ -29,6 +29,31 @@ step() {
     fi
 }
 
+# aside COMMAND...: run steps beside those that follow. What they say is shown, and their failure
+# taken up, by `join_aside`; `end_aside` ends them, for a trap.
+aside() {
+    aside_log=$(mktemp)
+    set -m # a group of its own, which can be ended whole
+    "$@" </dev/null >"$aside_log" 2>&1 &
+    aside_pid=$!
+    set +m
+}
+
+join_aside() {
+    local status=0
+    wait "$aside_pid" || status=$?
+    cat "$aside_log" >&2
+    end_aside
+    ((status == 0)) || exit "$status"
+}
+
+end_aside() {
+    [[ -n ${aside_pid:-} ]] || return 0
+    kill -- "-$aside_pid" 2>/dev/null || true
+    rm -f "$aside_log"
+    aside_pid=
+}
+
 # has_emulator: whether the tests can compile for aarch64 and run what they made.
 has_emulator() {
     command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null
@@ -132,11 +157,13 @@ version_of() {
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
 
 # pip_install ARGUMENTS...: with the pinned versions; shows what is big or wrong, logs the rest.
+# Python compiles what is imported; to compile all that comes along takes longer than to fetch it.
 pip_install() {
     local log=$venv/.lanehost-install.log
     (
         cd "$root" &&
-            "$python" -m pip install --no-input --progress-bar off --disable-pip-version-check \
+            "$python" -m pip install --no-input --no-compile --progress-bar off \
+            --disable-pip-version-check \
             --constraint constraints.txt "$@" 2>&1 | tee -a "$log" | pip_progress >&2
     ) || die "pip failed; its whole output is in $log"
 }
