@@ -1,4 +1,7 @@
-"""Steps that fail on real ranks with the real model: refused whole, and then run in parts."""
+"""Steps that fail on real ranks with the real model: refused whole, and then run in parts.
+
+In the products that are served; steps that fail in float32: `test_passes.py`.
+"""
 
 import asyncio
 
@@ -30,7 +33,6 @@ def group_of(command, tp=1, model_path=None):
     settings = group_settings(
         model_path=model_path or embedded_model_path(),
         tp=tp,
-        dtype="float32",
         device="cpu",
         num_threads=1,
         kv_tokens=2048,

@@ -15,7 +15,20 @@ from tests.support.tiny_checkpoints import write_hf_checkpoint
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(180)]
 HOW = [signal.SIGKILL, signal.SIGSTOP]
+PHASES = ["rank_spawned", "rank_connected", "rank_loaded"]
 REAL = {"dtype": "float32", "device": "cpu", "num_threads": 1}
+
+
+def by_turns(first, second):
+    """Every pair, each of `first` with one of `second` in turn; the others are a soak.
+
+    Ranks of arithmetic are tried with every pair by default: test_recovery.py.
+    """
+    return [
+        pytest.param(one, other, marks=() if number % len(second) == place else pytest.mark.soak)
+        for number, one in enumerate(first)
+        for place, other in enumerate(second)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +63,7 @@ async def steps_until_lost(group):
         await group.next_outcome()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("how", "victim"), by_turns(HOW, (0, 1)))
 async def test_a_real_rank_that_is_lost_in_a_step_is_replaced_and_the_same_is_drawn(
     checkpoint, how, victim
 ):
@@ -112,8 +124,7 @@ async def test_real_ranks_that_are_all_lost_twice_in_a_row_draw_the_same(checkpo
         assert [len(epochs.pids(rank)) for rank in range(tp)] == [3] * tp
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("phase", ["rank_spawned", "rank_connected", "rank_loaded"])
+@pytest.mark.parametrize(("phase", "how"), by_turns(PHASES, HOW))
 async def test_a_real_rank_that_is_lost_again_while_it_is_replaced_is_replaced_again(
     checkpoint, phase, how
 ):

@@ -37,13 +37,13 @@ def total(values, name):
 
 def generate(client, number):
     return client.generate(
-        f"Count to {number}:", max_tokens=40, ignore_eos=True, temperature=0.5, seed=number
+        f"Count to {number}:", max_tokens=100, ignore_eos=True, temperature=0.5, seed=number
     )
 
 
 def test_wait_age_rises_under_load_and_falls_to_0_and_the_sums_are_what_clients_saw(tmp_path):
     with (
-        serving(tmp_path, "--dtype", "float32", "--lanes", "1") as served,
+        serving(tmp_path, "--lanes", "1") as served,
         Client(served.grpc_address) as client,
         ThreadPoolExecutor(NUM_CLIENTS) as pool,
     ):
