@@ -6,14 +6,16 @@ while they run: not while a server does.
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from google.protobuf.message import Message
 
+from lanehost.admin import client
 from lanehost.cli_disk import Size
 from lanehost.disk_cache.folder import own_folder
 from lanehost.disk_cache.index import DiskEntry, DiskIndex
@@ -29,6 +31,7 @@ _SHOWN_DIGITS = 12
 _FOLDER = click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True)
 )
+_SERVER = click.option("--server", "by_server", is_flag=True, help="Ask the server that uses DIR.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
@@ -61,9 +64,16 @@ def list_entries(folder: Path, *, as_json: bool) -> None:
 
 @cache.command()
 @_FOLDER
+@_SERVER
 @_JSON
-def stat(folder: Path, *, as_json: bool) -> None:
-    """Sum up DIR: entries, tokens, bytes, uses, and what was moved aside."""
+def stat(folder: Path, *, by_server: bool, as_json: bool) -> None:
+    """Sum up DIR: entries, tokens, bytes, uses, and what was moved aside.
+
+    With --server: what its prompt cache holds, and what became of it since the start.
+    """
+    if by_server:
+        _show(_of_server(lambda: client.get_stats(folder)), as_json=as_json)
+        return
     found = _find(folder)
     aside = list((folder / ASIDE).glob("*")) if (folder / ASIDE).is_dir() else []
     told: dict[str, Any] = {
@@ -75,21 +85,23 @@ def stat(folder: Path, *, as_json: bool) -> None:
         "broken_manifests": len(found.broken),
         "aside": len(aside),
     }
-    if as_json:
-        click.echo(json.dumps(told))
-        return
-    for name, value in told.items():
-        click.echo(f"{name.replace('_', ' '):<17} {value}")
+    _show(told, as_json=as_json)
 
 
 @cache.command()
 @_FOLDER
-def verify(folder: Path) -> None:
+@_SERVER
+def verify(folder: Path, *, by_server: bool) -> None:
     """Read every file of DIR that this host has, and say which are not what they should be.
 
-    Nothing is changed: a server moves such files aside when it meets them. Exit code 1 when there
-    is one.
+    Nothing is changed: a server moves such files aside when it meets them. With --server its ranks
+    read theirs, compare them with the loaded model, and move such aside now. Exit code 1 when
+    there is one.
     """
+    if by_server:
+        said = _of_server(lambda: client.verify(folder))
+        _show(said, as_json=False)
+        sys.exit(EXIT_BROKEN if said["broken"] else 0)
     found = _find(folder)
     broken = list(found.broken)
     num_files = 0
@@ -117,14 +129,38 @@ def prune(folder: Path, budget: int) -> None:
 
 @cache.command()
 @_FOLDER
+@_SERVER
 @click.option("--scope", help="Only the entries of this scope of `serve --keys`.")
-def flush(folder: Path, scope: str | None) -> None:
-    """Remove all entries of DIR, or those of one scope."""
+def flush(folder: Path, scope: str | None, *, by_server: bool) -> None:
+    """Remove all entries of DIR, or those of one scope.
+
+    With --server, the server that uses DIR does, and forgets them in memory, too.
+    """
+    if by_server:
+        _show(_of_server(lambda: client.flush(folder, scope)), as_json=False)
+        return
 
     def chosen(index: DiskIndex) -> Iterable[DiskEntry]:
         return tuple(index) if scope is None else index.of_scope(scope)
 
     _remove(folder, 0, chosen)
+
+
+def _of_server(ask: Callable[[], Message]) -> dict[str, int]:
+    """Return what the server says, by name."""
+    try:
+        said = ask()
+    except client.NoAnswer as error:
+        raise click.ClickException(f"no server answers for this folder: {error}") from error
+    return {field.name: getattr(said, field.name) for field in said.DESCRIPTOR.fields}
+
+
+def _show(told: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(told))
+        return
+    for name, value in told.items():
+        click.echo(f"{name.replace('_', ' '):<17} {value}")
 
 
 def _remove(folder: Path, budget: int, choose: Callable[[DiskIndex], Iterable[DiskEntry]]) -> None:

@@ -21,6 +21,8 @@ from importlib.metadata import version
 
 import structlog
 
+from lanehost.admin.servicer import AdminServicer
+from lanehost.admin.socket import serving_admin
 from lanehost.admission.line import Line
 from lanehost.console import StartupConsole
 from lanehost.disk_cache.folder import Folder, own_folder
@@ -176,6 +178,9 @@ class Master:
             door.readmit(journal)
             metrics.gate.open(door)
             doors.set_serving()
+            if folder is not None and isinstance(desk.disk, EngineDisk):
+                admin = AdminServicer(desk.disk)
+                await stack.enter_async_context(serving_admin(folder.path, admin))
             self._is_started = True
             self._console.ready(card, doors.addresses)
             await self._run_to_the_end(engine, desk, door=door, doors=doors)

@@ -26,6 +26,7 @@ PLANTS = [
     ("lanehost/http/__init__.py", "import lanehost.server.codec", "master-rooms"),
     ("lanehost/engine/engine.py", "import grpc", "no-grpc"),
     ("lanehost/engine/engine.py", "import lanehost.v1.inference_pb2", "public-stubs"),
+    ("lanehost/engine/engine.py", "import lanehost.admin.v1.admin_pb2", "admin-stubs"),
     ("lanehost/engine/engine.py", "import ranks.wire.rank_pb2", "rank-stubs"),
     ("lanehost/rank_group/facts.py", "import ranks.sampler", "plan-and-wire"),
     ("lanehost/http/app.py", "import prometheus_client", "prometheus"),

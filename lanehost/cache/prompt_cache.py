@@ -285,8 +285,14 @@ class PromptCache:
 
     def clear(self) -> None:
         """Forget every entry; borrowed ones are dead until reported."""
-        for entry in list(self._entries):
+        self.flush(None)
+
+    def flush(self, scope: str | None) -> int:
+        """Forget the entries of a scope, all when it is None; returns how many."""
+        chosen = [entry for entry in self._entries if scope in (None, entry.scope)]
+        for entry in chosen:
             self._remove(entry)
+        return len(chosen)
 
     def forget(self, entry: Entry) -> None:
         """Remove one entry, for instance because its state turned out to be unusable."""

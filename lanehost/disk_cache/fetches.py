@@ -90,7 +90,6 @@ class Fetches:
         block_ids = fetch.take_blocks()
         if block_ids is None:
             self._drop_checked(entry)
-            works.counters.faults["no_blocks"] += 1
             self._keep(fetch)
             return
         header = entry.manifest.header

@@ -87,6 +87,10 @@ class DiskTier:
         """Return the entry that covers most of a prompt, and leaves a token to run."""
         return self._index.find(scope, token_ids)
 
+    def has(self, entry: DiskEntry) -> bool:
+        """Say whether an entry is still there."""
+        return self._index.covers(entry.name)
+
     def note_use(self, entry: DiskEntry) -> None:
         """Count a use of an entry's prefix, from whatever tier it came."""
         self._index.note_hit(entry)

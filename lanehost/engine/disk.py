@@ -51,6 +51,15 @@ class DiskParts:
     bytes_per_block: int
 
 
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """How many prefixes left memory and disk, and how many stay there because they are in use."""
+
+    num_in_memory: int
+    num_on_disk: int
+    num_in_use: int
+
+
 @dataclass(slots=True, eq=False)
 class _Waiting:
     """What is known of a job that was looked up: tokens in memory then, tokens fetched since."""
@@ -172,10 +181,37 @@ class EngineDisk:
         while (entry := self._tier.find(scope, prompt)) is not None and entry is not before:
             self._tier.distrust(entry.name)
             before = entry
-        cache = None if self._held is None else self._held.cache
+        cache = self.cache
         while cache is not None and (borrow := cache.borrow(scope, prompt)) is not None:
             cache.forget(borrow.entry)
             cache.report(borrow)
+
+    @property
+    def cache(self) -> PromptCache | None:
+        """The memory tier of this epoch."""
+        return None if self._held is None else self._held.cache
+
+    def flush(self, scope: str | None) -> Flushed:
+        """Forget the prompts of a scope, of all when it is None, in memory and on disk."""
+        num_on_disk, num_in_use = self._tier.flush(scope)
+        num_in_memory = 0 if self.cache is None else self.cache.flush(scope)
+        return Flushed(num_in_memory, num_on_disk, num_in_use)
+
+    def verify(self, entry: DiskEntry, then: Callable[[bool], None]) -> bool:
+        """Have all ranks verify an entry; says whether that has begun.
+
+        `then` is called with whether it is whole; one that is not is moved aside.
+        """
+        is_whole = False
+
+        def note_whole() -> None:
+            nonlocal is_whole
+            is_whole = True
+
+        is_ours = entry.name.layout == self._parts.layout
+        return is_ours and self._tier.fetch(
+            Fetch(entry=entry, take_blocks=note_whole, on_done=lambda _: then(is_whole))
+        )
 
     def close(self) -> None:
         """Have written how often entries were used: the engine has ended."""
@@ -223,6 +259,8 @@ class EngineDisk:
             if held.cache.make_room(num_blocks + headroom):
                 block_ids = held.blocks.take(num_blocks)
                 self._num_filling += 1
+            else:
+                self._tier.counters.faults["no_blocks"] += 1
             return block_ids
 
         def end(is_done: bool) -> None:  # noqa: FBT001 - a callback's one argument

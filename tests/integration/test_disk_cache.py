@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from lanehost import Client
+from lanehost.admin import client
 from lanehost.keys_file import scope_table
 from tests.support.served import serving, starting
 
@@ -22,8 +23,8 @@ def ids(num_tokens, *, seed=4):
 
 def ask(served, token_ids, **options):
     options = {"max_tokens": 8, "ignore_eos": True} | options
-    with Client(served.grpc_address) as client:
-        return client.generate(token_ids=token_ids, **options)
+    with Client(served.grpc_address) as asker:
+        return asker.generate(token_ids=token_ids, **options)
 
 
 def wait_for_manifests(folder, num_entries):
@@ -108,9 +109,9 @@ def test_two_scopes_share_nothing(tmp_path):
     for scope, expected in (("one", 0), ("one", 96), ("two", 0)):
         with (
             serving(tmp_path, "--keys", keys, *cache) as served,
-            Client(served.grpc_address, key=secrets[scope]) as client,
+            Client(served.grpc_address, key=secrets[scope]) as asker,
         ):
-            reply = client.generate(token_ids=prompt, max_tokens=2)
+            reply = asker.generate(token_ids=prompt, max_tokens=2)
             assert reply.usage.disk_cached_tokens == expected
 
 
@@ -157,6 +158,21 @@ def test_hits_are_computed_again_and_agree(tmp_path):
                 assert time.monotonic() < until_s
                 time.sleep(0.05)
         assert metric(served, "lanehost_disk_cache_differences_total") == 0
+
+
+def test_operators_ask_a_server_that_runs(tmp_path):
+    folder = tmp_path / "cache"
+    args = ["--tp", "2", "--disk-cache", str(folder), "--disk-cache-mode", "full"]
+    prompt = ids(100)
+    with serving(tmp_path, *args) as served:
+        ask(served, prompt)
+        wait_for_manifests(folder, 1)
+        assert client.get_stats(folder).disk_entries == 1
+        verified = client.verify(folder)
+        assert (verified.whole, verified.broken, verified.skipped) == (1, 0, 0)
+        flushed = client.flush(folder, None)
+        assert (flushed.memory_entries, flushed.disk_entries) == (1, 1)
+        assert ask(served, prompt).usage.cached_tokens == 0
 
 
 @pytest.mark.parametrize("spoil", ["truncate", "flip", "empty", "remove"])

@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -6,6 +7,7 @@ from click.testing import CliRunner
 from lanehost.cli import main
 from lanehost.disk_cache.folder import own_folder
 from lanehost.disk_cache.manifests import manifest_path
+from tests.support.admin_rig import answering
 from tests.support.disk_folders import entry_in, file_of
 
 
@@ -97,3 +99,20 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     result = run("ls", tmp_path / "none")
     assert result.exit_code == 2
     assert "does not exist" in result.stderr
+
+
+async def test_a_server_is_asked_for_its_figures_and_to_verify_and_flush(tmp_path):
+    async with answering(tmp_path, scopes=("a", "b")):
+        told = await asyncio.to_thread(run, "stat", tmp_path, "--server", "--json")
+        assert json.loads(told.stdout)["disk_entries"] == 2
+        verified = await asyncio.to_thread(run, "verify", tmp_path, "--server")
+        assert (verified.exit_code, verified.stdout.split()[:2]) == (0, ["whole", "2"])
+        flushed = await asyncio.to_thread(run, "flush", tmp_path, "--server", "--scope", "a")
+        assert "disk entries      1" in flushed.stdout
+
+
+@pytest.mark.parametrize("command", ["stat", "verify", "flush"])
+def test_without_a_server_there_is_nobody_to_ask(tmp_path, command):
+    result = run(command, tmp_path, "--server")
+    assert result.exit_code == 1
+    assert "no server answers for this folder: UNAVAILABLE" in result.stderr

@@ -1,0 +1,1 @@
+"""What operators ask of a server that runs, on a UNIX socket that its user alone reaches."""

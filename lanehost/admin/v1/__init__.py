@@ -1,0 +1,1 @@
+"""Generated stubs of the gRPC package lanehost.admin.v1."""

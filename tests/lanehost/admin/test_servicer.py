@@ -1,0 +1,78 @@
+import asyncio
+
+import grpc
+import pytest
+
+from lanehost.admin.servicer import AdminServicer
+from lanehost.admin.socket import socket_path
+from lanehost.admin.v1 import admin_pb2 as pb
+from lanehost.admin.v1.admin_pb2_grpc import AdminServiceStub
+from lanehost.disk_cache.interface import CheckFile, FileReason
+from tests.support.admin_rig import PROMPT, answering
+from tests.support.jobs import make_job, read_all
+
+
+async def ask(folder, method, request):
+    async with grpc.aio.insecure_channel(f"unix:{socket_path(folder)}") as channel:
+        return await getattr(AdminServiceStub(channel), method)(request)
+
+
+async def test_the_figures_are_those_of_the_cache(tmp_path):
+    async with answering(tmp_path) as rig:
+        stats = await ask(tmp_path, "GetCacheStats", pb.GetCacheStatsRequest())
+        assert stats.memory_entries == rig.engine.cache.num_entries == 1
+        assert (stats.disk_entries, stats.disk_bytes, stats.disk_saves) == (1, 200, 1)
+        assert stats.disk_budget_bytes == 10_000
+
+
+async def test_a_flush_forgets_in_memory_and_on_disk(tmp_path):
+    async with answering(tmp_path) as rig:
+        flushed = await ask(tmp_path, "FlushCache", pb.FlushCacheRequest())
+        assert (flushed.memory_entries, flushed.disk_entries, flushed.in_use) == (1, 1, 0)
+        events = await read_all(rig.send(make_job(PROMPT, max_tokens=3, scope="")))
+        assert events[-1].usage.cached_tokens == 0
+
+
+async def test_a_flush_of_a_scope_leaves_the_others(tmp_path):
+    async with answering(tmp_path, scopes=("a", "b")) as rig:
+        flushed = await ask(tmp_path, "FlushCache", pb.FlushCacheRequest(scope="a"))
+        assert (flushed.memory_entries, flushed.disk_entries) == (1, 1)
+        assert (rig.engine.cache.num_entries, rig.disk.tier.index.num_entries) == (1, 1)
+
+
+async def test_what_is_whole_is_verified_and_stays(tmp_path):
+    async with answering(tmp_path, scopes=("a", "b")) as rig:
+        said = await ask(tmp_path, "VerifyCache", pb.VerifyCacheRequest())
+        assert (said.whole, said.broken, said.skipped) == (2, 0, 0)
+        assert rig.disk.tier.index.num_entries == 2
+        assert rig.ranks.files.checked == {}
+        assert rig.disk.tier.counters.faults.total() == 0
+
+
+async def test_what_is_not_whole_is_moved_aside(tmp_path):
+    async with answering(tmp_path) as rig:
+        rig.ranks.files.fault = lambda work: (
+            FileReason.CHECKSUM if isinstance(work, CheckFile) else None
+        )
+        said = await ask(tmp_path, "VerifyCache", pb.VerifyCacheRequest())
+        assert (said.whole, said.broken, said.skipped) == (0, 1, 0)
+        assert rig.disk.tier.index.num_entries == 0
+
+
+async def test_what_ranks_have_no_time_for_is_skipped(tmp_path):
+    async with answering(tmp_path) as rig:
+        rig.ranks.files.fault = lambda work: (
+            FileReason.BUSY if isinstance(work, CheckFile) else None
+        )
+        said = await ask(tmp_path, "VerifyCache", pb.VerifyCacheRequest())
+        assert (said.whole, said.broken, said.skipped) == (0, 0, 1)
+
+
+async def test_a_bug_of_ours_is_a_status():
+    class Context:
+        async def abort(self, code, details):
+            raise asyncio.CancelledError(code, details)
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await AdminServicer(None).GetCacheStats(pb.GetCacheStatsRequest(), Context())
+    assert caught.value.args[0] is grpc.StatusCode.INTERNAL
