@@ -11,6 +11,7 @@ takes more than the budget; uses are counted, and no clock is read, so none can 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop
 
 from lanehost.disk_cache.identity import prefix_keys, scope_digest
 from lanehost.disk_cache.interface import FileName
@@ -147,14 +148,15 @@ class DiskIndex:
         Of several with one worth, who was used last goes last.
         """
         over = self._num_bytes + num_bytes - self._budget_bytes
-        if num_bytes > self._budget_bytes:
-            return None
+        if num_bytes > self._budget_bytes or over <= 0:
+            return () if over <= 0 else None
         chosen: list[DiskEntry] = []
-        for entry in sorted(self._idle(), key=self._worth):
-            if over <= 0:
-                break
-            chosen.append(entry)
-            over -= entry.manifest.num_bytes
+        # With a number: of entries nobody can say which is less.
+        turns = [(self._worth(entry), at, entry) for at, entry in enumerate(self._idle())]
+        heapify(turns)
+        while over > 0 and turns:
+            chosen.append(heappop(turns)[-1])
+            over -= chosen[-1].manifest.num_bytes
         return tuple(chosen) if over <= 0 else None
 
     def of_scope(self, scope: str) -> tuple[DiskEntry, ...]:

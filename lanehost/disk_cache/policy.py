@@ -12,6 +12,7 @@ named twice. An interval paces checkpoints, and their keys are still those of ev
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from struct import pack
 
 from lanehost.errors import StartupFailed
 
@@ -20,8 +21,10 @@ MIN_BLOCKS = 4
 DEFAULT_RECENT = 64
 MAX_RECENT = 4096
 MAX_INTERVAL = 1 << 20
-# Prompts of a scope are compared with those of as many scopes as were here last.
-_MAX_SCOPES = 256
+# What is remembered of recent sequences, of all scopes together: the scope that was here longest
+# ago is forgotten first.
+MAX_RECENT_BYTES = 64 << 20
+_TOKEN_BYTES = 4
 
 
 class ModeKind(Enum):
@@ -95,7 +98,9 @@ class DiskPolicy:
         """Begin with nothing seen."""
         self._mode = mode
         self._block_size = block_size
-        self._recent: dict[str, deque[tuple[int, ...]]] = {}
+        # Packed, by scope; the scope that was here last is the last.
+        self._recent: dict[str, deque[bytes]] = {}
+        self._num_recent_bytes = 0
 
     def __repr__(self) -> str:
         return f"<DiskPolicy {self._mode}>"
@@ -121,21 +126,29 @@ class DiskPolicy:
         return tuple(sorted((n for n in lengths if n >= MIN_BLOCKS * size), reverse=True))
 
     def _common(self, computed: Computed) -> int:
-        """Return how much of it a recent one began with, and take it into them."""
-        recent = self._recent.pop(computed.scope, None)
-        if recent is None:
-            recent = deque[tuple[int, ...]](maxlen=self._mode.number)
-        # Moved to the end: the scope that was here longest ago is forgotten first.
+        """Return how many tokens a recent one has in common with it, and take it into them."""
+        packed = pack(f"<{len(computed.token_ids)}I", *computed.token_ids)
+        recent = self._recent.pop(computed.scope, None) or deque[bytes]()
         self._recent[computed.scope] = recent
-        if len(self._recent) > _MAX_SCOPES:
-            del self._recent[next(iter(self._recent))]
-        common = max((_num_common(computed.token_ids, other) for other in recent), default=0)
-        recent.append(computed.token_ids)
-        return common
+        common = max((_num_common_bytes(packed, other) for other in recent), default=0)
+        if len(packed) <= MAX_RECENT_BYTES:
+            self._remember(recent, packed)
+        return common // _TOKEN_BYTES
+
+    def _remember(self, recent: deque[bytes], packed: bytes) -> None:
+        if len(recent) == self._mode.number:
+            self._num_recent_bytes -= len(recent.popleft())
+        recent.append(packed)
+        self._num_recent_bytes += len(packed)
+        while self._num_recent_bytes > MAX_RECENT_BYTES:
+            scope, oldest = next(iter(self._recent.items()))
+            self._num_recent_bytes -= len(oldest.popleft())
+            if not oldest:
+                del self._recent[scope]
 
 
-def _num_common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """Return how many tokens two sequences begin with in common."""
+def _num_common_bytes(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts begin with in common."""
     low, high = 0, min(len(one), len(other))
     # By halves: slices are compared in C.
     while low < high:

@@ -126,15 +126,16 @@ class DiskTier:
             self._works.remove(entry, FileEvent.EVICTED, SetAside)
 
     def flush(self, scope: str | None) -> tuple[int, int]:
-        """Remove the entries of a scope, of all when it is None.
+        """Remove the entries of a scope, of all when it is None; nothing comes of open saves.
 
-        Returns how many go, and how many stay because they are in use.
+        Returns how many go, and how many stay or are still to come, because they are in use.
         """
+        self.recall_saves()
         chosen = tuple(self._index) if scope is None else self._index.of_scope(scope)
         idle = [one for one in chosen if self._works.state(one.name) is FileState.SAVED]
         for entry in idle:
             self._works.remove(entry, FileEvent.EVICTED, DeleteFiles)
-        return len(idle), len(chosen) - len(idle)
+        return len(idle), len(chosen) - len(idle) + self._works.num_listing
 
     def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
         """Take what ranks or shelf did; of an epoch that is over it says nothing any more."""

@@ -79,6 +79,11 @@ class Works:
         """Whether a disk has failed a work just now."""
         return self.clock() < self._paused_until_s
 
+    @property
+    def num_listing(self) -> int:
+        """Entries whose manifest is being written."""
+        return sum(state is FileState.LISTING for state in self._states.values())
+
     def state(self, name: FileName) -> FileState | None:
         """Return where an entry is; None: there is none."""
         return self._states.get(name)

@@ -54,4 +54,3 @@ def test_without_blocks_it_comes_to_nothing_and_the_file_is_let_go():
     assert rig.fetch(range(9), blocks=None)
     rig.settle()
     assert (rig.fetched, rig.files.checked) == ([False], {})
-    assert rig.tier.counters.faults == {"no_blocks": 1}

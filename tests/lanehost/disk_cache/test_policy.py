@@ -86,12 +86,18 @@ def test_auto_forgets_all_but_the_last_n():
     assert auto.lengths(computed(range(40))) == ()
 
 
-def test_auto_forgets_the_scope_that_was_here_longest_ago():
+def test_auto_remembers_within_a_bound_and_forgets_the_scope_that_was_here_longest_ago(
+    monkeypatch,
+):
+    monkeypatch.setattr("lanehost.disk_cache.policy.MAX_RECENT_BYTES", 3 * 40 * 4)
     auto = policy("auto")
-    for number in range(257):
+    for number in range(4):
         auto.lengths(computed(range(40), scope=str(number)))
-    assert auto.lengths(computed(range(40), scope="256")) == (40,)
+    assert auto.lengths(computed(range(40), scope="3")) == (40,)
     assert auto.lengths(computed(range(40), scope="0")) == ()
+    auto.lengths(computed(range(200), scope="too long for it"))
+    assert auto.lengths(computed(range(200), scope="too long for it")) == ()
+    assert auto.lengths(computed(range(40), scope="0")) == (40,)
 
 
 @given(

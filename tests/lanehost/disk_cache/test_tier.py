@@ -105,6 +105,18 @@ def test_a_flush_of_a_scope_leaves_others_and_those_in_use():
     assert rig.tier.flush(None) == (2, 0)
 
 
+def test_a_flush_leaves_nothing_to_come_but_what_it_counts():
+    rig = TierRig()
+    rig.save(range(8))
+    rig.files.let_all_back()
+    rig.save(range(100, 108))
+    assert rig.tier.flush(None) == (0, 1)
+    rig.settle()
+    assert rig.tier.flush(None) == (1, 0)
+    rig.settle()
+    assert rig.disk.files == {}
+
+
 class TierMachine(RuleBasedStateMachine):
     """Any order of saves, fetches, faults, losses and restarts, over one disk."""
 

@@ -226,3 +226,16 @@ async def test_saves_hold_a_quarter_of_the_blocks_at_most():
             rig.ranks.files.let_all_back()
             await settle_loop()
     assert rig.disk.tier.counters.dropped == {"memory": 2}
+
+
+async def test_a_prefix_for_which_there_are_no_blocks_is_computed():
+    disk = await saved_disk()
+    rig = EngineRig(disk=disk, facts=fake_facts(num_blocks=10))
+    async with rig.running():
+        long = make_job(tuple(range(100, 117)), max_tokens=12, scope="b", disk_use=DiskUse.OFF)
+        running = asyncio.create_task(reply_of(rig, long))
+        await settle_loop(4)
+        usage = await reply_of(rig, make_job(PROMPT, max_tokens=3))
+        await running
+    assert usage.cached_tokens == 0
+    assert rig.disk.tier.counters.faults == {"no_blocks": 1}
