@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import structlog
 
 from ranks.abort import Abort
-from ranks.disk.file_format import FileMiss
 from ranks.disk.file_works import Done, FileWorks
 from ranks.disk.folder import Folder
 from ranks.disk.snapshot import PoolGone, PoolLoan
@@ -73,12 +72,7 @@ class FileThread:
         loan: PoolLoan,
         abort: Abort,
     ) -> None:
-        """Do works of this epoch from now on, until the abort or `let_go`."""
-        try:
-            folder.make()
-        except FileMiss as miss:
-            # Its works will say so too.
-            log.warning("disk_folder_unusable", folder=str(folder), reason=str(miss))
+        """Do works of this epoch from now on, until the abort or `let_go`; touches no disk."""
         works = FileWorks(folder, state, loan, rank=self._rank, world_size=self._world_size)
         with self._changed:
             self._epoch = _Epoch(number=epoch, abort=abort, loan=loan, works=works)

@@ -73,6 +73,7 @@ class FileWorks:
         self._rank = rank
         self._world_size = world_size
         self._checked: dict[FileName, _Checked] = {}
+        self._has_folder = False
 
     def do(self, order: FileOrder, between: Callable[[], None]) -> Done:
         """Do a work; `between` is called now and then in a long one.
@@ -81,6 +82,10 @@ class FileWorks:
         """
         try:
             with naming_faults():
+                if not self._has_folder:
+                    # By whoever may wait for a disk; and on hosts where no master has made it.
+                    self._folder.make()
+                    self._has_folder = True
                 num_bytes = self._do(order.work, between)
         except FileMiss as miss:
             return Done(fault=miss.fault, message=str(miss))

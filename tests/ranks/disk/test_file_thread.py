@@ -106,6 +106,9 @@ def test_a_folder_that_cannot_be_made_costs_its_works_and_no_more(rig, tmp_path)
     rig.begin()
     rig.ask(1, save())
     assert rig.hear().fault is FileFault.GONE
+    (tmp_path / "file").unlink()
+    rig.ask(2, save())
+    assert rig.hear().fault is None
 
 
 def test_a_save_steps_aside_for_what_somebody_waits_for(rig):
