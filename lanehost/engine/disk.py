@@ -4,8 +4,9 @@ A fetched prefix becomes an entry of the memory tier, in blocks that were taken 
 that waited finds it there like any other. A save holds the entry that it reads.
 
 Laws: a job is held up for one fetch an epoch, and for `FETCH_TIMEOUT_S` at most: then it goes on
-without; blocks that ranks may still write are nobody else's, however late; saves hold a quarter of
-the blocks at most, or those of one, and give them up to lanes and jobs that have none left.
+without, and while a disk is that late nobody waits for it; blocks that ranks may still write are
+nobody else's, however late; saves hold a quarter of the blocks at most, or those of one, and give
+them up to lanes and jobs that have none left.
 """
 
 import time
@@ -65,6 +66,7 @@ class _Waiting:
     """What is known of a job that was looked up: tokens in memory then, tokens fetched since."""
 
     is_held_up: bool = False
+    is_late: bool = False
     num_in_memory: int = 0
     num_fetched: int = 0
 
@@ -107,6 +109,8 @@ class EngineDisk:
         # Block → how many saves read it.
         self._saved: Counter[int] = Counter()
         self._num_filling = 0
+        # Fetches that nobody waits for any more, and that have not ended.
+        self._num_late = 0
 
     def __repr__(self) -> str:
         return f"<EngineDisk {self._tier!r} {len(self._jobs)} jobs>"
@@ -151,8 +155,9 @@ class EngineDisk:
             case FileNews(outcome=outcome):
                 self._tier.take(outcome)
             case FetchLate(job_id=job_id):
-                if (known := self._jobs.get(job_id)) is not None:
-                    known.is_held_up = False
+                if (known := self._jobs.get(job_id)) is not None and known.is_held_up:
+                    known.is_held_up, known.is_late = False, True
+                    self._num_late += 1
 
     def holds_up(self, head: Sequence, num_cached_tokens: int) -> bool:
         """Say whether a job waits for a prefix that is on its way; begin to bring it."""
@@ -243,7 +248,9 @@ class EngineDisk:
         if entry.num_tokens <= known.num_in_memory:
             self._tier.note_use(entry)
             return False
-        if not self._tier.fetch(self._fetch(head.job.scope, entry, known, self._held)):
+        if self._num_late or not self._tier.fetch(
+            self._fetch(head.job.scope, entry, known, self._held)
+        ):
             return False
         self._call_later(FETCH_TIMEOUT_S, lambda: self._inbox.put(FetchLate(job_id)))
         return True
@@ -265,6 +272,7 @@ class EngineDisk:
 
         def end(is_done: bool) -> None:  # noqa: FBT001 - a callback's one argument
             known.is_held_up = False
+            self._num_late -= known.is_late
             if block_ids is None:
                 return
             self._num_filling -= 1

@@ -160,6 +160,13 @@ def test_hits_are_computed_again_and_agree(tmp_path):
         assert metric(served, "lanehost_disk_cache_differences_total") == 0
 
 
+def test_two_servers_never_share_a_folder(tmp_path):
+    args = ["--disk-cache", str(tmp_path / "cache")]
+    with serving(tmp_path, *args), starting(tmp_path, *args) as second:
+        assert second.process.wait(60) == 1
+        assert "another server uses" in second.log_text()
+
+
 def test_operators_ask_a_server_that_runs(tmp_path):
     folder = tmp_path / "cache"
     args = ["--tp", "2", "--disk-cache", str(folder), "--disk-cache-mode", "full"]

@@ -239,3 +239,22 @@ async def test_a_prefix_for_which_there_are_no_blocks_is_computed():
         await running
     assert usage.cached_tokens == 0
     assert rig.disk.tier.counters.faults == {"no_blocks": 1}
+
+
+async def test_while_a_disk_is_late_nobody_else_waits_for_it():
+    first, second = make_job(PROMPT, max_tokens=3), make_job(tuple(range(50, 71)), max_tokens=3)
+    rig = EngineRig(disk=await saved_disk(first, second))
+    rig.ranks.files.turns = None
+    async with rig.running():
+        running = asyncio.create_task(reply_of(rig, make_job(PROMPT, max_tokens=3)))
+        await settle_loop()
+        rig.timers.run_out()
+        await running
+        usage = await reply_of(rig, make_job(second.prompt_ids, max_tokens=3))
+        assert usage.cached_tokens == 0
+        rig.ranks.files.turns = lambda: 0
+        rig.ranks.files.let_all_back()
+        await settle_loop(60)
+        rig.engine.cache.clear()
+        usage = await reply_of(rig, make_job(second.prompt_ids, max_tokens=3))
+        assert usage.disk_cached_tokens == 20
