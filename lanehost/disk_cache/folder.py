@@ -10,6 +10,7 @@ in which they came, and each has its outcome.
 import asyncio
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from lanehost.disk_cache.manifests import (
     sweep_manifests,
     write_manifest,
 )
+from lanehost.disk_cache.regular_file import open_regular, read_regular
 from lanehost.disk_cache.shelf import ShelfOutcome, ShelfWork, WriteManifest
 from lanehost.errors import StartupFailed
 
@@ -102,11 +104,13 @@ def own_folder(path: Path) -> Iterator[Folder]:
     """Own a folder, made if it is not there, as long as the context lasts. Blocks.
 
     Raises:
-        StartupFailed: it is another's, or cannot be made, read or written.
+        StartupFailed: it is another server's or user's, others may write in it, or it cannot be
+            made, read or written.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _check_owner(path)
+        handle = open_regular(path / _LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise StartupFailed(f"--disk-cache: cannot use {path}: {err.strerror}") from err
     try:
@@ -126,6 +130,15 @@ def own_folder(path: Path) -> Iterator[Folder]:
     finally:
         folder.close()
         os.close(handle)
+
+
+def _check_owner(path: Path) -> None:
+    """See that nobody but this user, and who is above all users, can put files there."""
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise StartupFailed(f"--disk-cache: {path} is another user's; prompts are kept in it")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StartupFailed(f"--disk-cache: others may write in {path}; chmod go-w it")
 
 
 def _take_lock(path: Path, handle: int) -> int:
@@ -149,8 +162,7 @@ def _read_number(path: Path) -> int:
     Raises:
         OSError: the lock's file is not there, or cannot be read.
     """
-    with (path / _LOCK).open("rb") as source:
-        content = source.read(_MAX_LOCK_BYTES).strip()
+    content = read_regular(path / _LOCK, _MAX_LOCK_BYTES).strip()
     return int(content) if content.isdigit() else 0
 
 

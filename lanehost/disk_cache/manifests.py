@@ -6,7 +6,8 @@
     DIR/aside/                     what was not what it should be, the newest few
 
 Laws: a manifest is written to a temporary name, brought to the disk, renamed; so one that is there
-is whole, or was broken by the disk. What cannot be read stops nobody: it is a reason.
+is whole, or was broken by the disk. What cannot be read stops nobody: it is a reason. Links are
+not followed, to read or to write, and nothing but a regular file is read.
 """
 
 import errno
@@ -25,6 +26,7 @@ from lanehost.disk_cache.manifest import (
     pack_manifest,
     read_manifest,
 )
+from lanehost.disk_cache.regular_file import read_regular
 
 ASIDE = "aside"
 # Manifests that are moved aside are for people; of these the newest are kept.
@@ -38,6 +40,8 @@ _REASONS = {
     errno.EROFS: FileReason.DENIED,
     errno.ENOENT: FileReason.GONE,
     errno.ENOTDIR: FileReason.GONE,
+    errno.ELOOP: FileReason.FOREIGN,
+    errno.ENXIO: FileReason.FOREIGN,
 }
 
 
@@ -62,7 +66,9 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         path.parent.mkdir(mode=0o700)
     temporary = path.with_name(path.name + _TEMPORARY)
     try:
-        with open(temporary, "wb", opener=_private) as target:
+        # One that a killed server left would be in the way.
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb", opener=_private) as target:
             target.write(pack_manifest(manifest))
             target.flush()
             os.fsync(target.fileno())
@@ -147,23 +153,22 @@ def _move_aside(folder: Path, path: Path) -> None:
     aside = folder / ASIDE
     aside.mkdir(mode=0o700, exist_ok=True)
     path.replace(aside / f"{path.parent.name[:16]}.{path.name}")
-    there = sorted(aside.glob(f"*{SUFFIX}"), key=lambda one: one.stat().st_mtime_ns)
+    there = sorted(aside.glob(f"*{SUFFIX}"), key=lambda one: one.lstat().st_mtime_ns)
     for old in there[:-MAX_ASIDE]:
         old.unlink()
 
 
 def _read(path: Path) -> Manifest | FileReason:
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            return FileReason.FOREIGN
-        return read_manifest(path.read_bytes())
+        content = read_regular(path, MAX_MANIFEST_BYTES + 1)
     except OSError as err:
         return reason_of(err)
+    return FileReason.FOREIGN if len(content) > MAX_MANIFEST_BYTES else read_manifest(content)
 
 
 def _layouts(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        if path.is_dir() and path.name != ASIDE:
+        if path.is_dir() and not path.is_symlink() and path.name != ASIDE:
             yield path
 
 

@@ -13,6 +13,7 @@ bound and a piece.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ import xxhash
 
 from lanehost.disk_cache.interface import FileHeader, FileReason
 from lanehost.disk_cache.manifests import reason_of
+from lanehost.disk_cache.regular_file import open_regular
 
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 1 << 20
@@ -53,8 +55,8 @@ def check_rank_file(path: Path, header: FileHeader) -> FileReason | None:
         "world_size": named["world"],
     }
     try:
-        with path.open("rb") as source:
-            return _check(source, expected, path.stat().st_size)
+        with os.fdopen(open_regular(path), "rb") as source:
+            return _check(source, expected, os.fstat(source.fileno()).st_size)
     except OSError as err:
         return FileReason.MISSING if isinstance(err, FileNotFoundError) else reason_of(err)
 

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import shutil
 import threading
 
@@ -79,6 +80,36 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StartupFailed, match="cannot use"):
         own_folder(tmp_path / "file").__enter__()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_a_lock_that_is_no_file_is_refused_and_nothing_is_written_through_it(tmp_path, what):
+    folder, victim = tmp_path / "folder", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("mine")
+    if what == "link":
+        (folder / "lock").symlink_to(victim)
+    else:
+        os.mkfifo(folder / "lock")
+    with pytest.raises(StartupFailed, match="cannot use"):
+        own_folder(folder).__enter__()
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+def test_a_folder_in_which_others_may_write_is_refused(tmp_path, mode):
+    tmp_path.chmod(mode)
+    with pytest.raises(StartupFailed, match="others may write"):
+        own_folder(tmp_path).__enter__()
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    with pytest.raises(StartupFailed, match="another user's"):
+        own_folder(tmp_path).__enter__()
 
 
 def test_a_lock_of_something_else_begins_anew(tmp_path):

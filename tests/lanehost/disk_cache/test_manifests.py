@@ -4,6 +4,7 @@ import stat
 
 import pytest
 
+from lanehost.disk_cache import manifests
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifest import pack_manifest
 from lanehost.disk_cache.manifests import (
@@ -81,6 +82,51 @@ def test_what_is_no_manifest_is_moved_aside_with_its_reason(tmp_path):
     assert not find_manifests(tmp_path).broken
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_and_a_link_are_no_manifests_and_nobody_waits_for_them(tmp_path):
+    write_manifest(tmp_path, ONE)
+    path = manifest_path(tmp_path, ONE.header.name)
+    os.mkfifo(path.with_name("0.manifest"))
+    path.with_name("1.manifest").symlink_to("/dev/zero")
+    path.with_name("2.manifest").symlink_to(path)
+    found = find_manifests(tmp_path)
+    assert (found.manifests, found.misses) == ([ONE], {"foreign": 3})
+    sweep_manifests(tmp_path, found)
+    assert not find_manifests(tmp_path).broken
+
+
+def test_a_link_to_a_layout_is_none(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    write_manifest(there, ONE)
+    (here / ONE.header.layout).symlink_to(there / ONE.header.layout)
+    assert find_manifests(here).manifests == []
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_nothing_is_written_through_what_lies_in_the_way(tmp_path, what):
+    write_manifest(tmp_path, ONE)
+    path = manifest_path(tmp_path, ONE.header.name)
+    temporary, victim = path.with_name(path.name + ".tmp"), tmp_path / "victim"
+    victim.write_text("mine")
+    if what == "link":
+        temporary.symlink_to(victim)
+    else:
+        os.mkfifo(temporary)
+    newer = manifest_of(range(8), hits=5)
+    write_manifest(tmp_path, newer)
+    assert find_manifests(tmp_path).manifests == [newer]
+    assert victim.read_text() == "mine"
+
+
+def test_one_beyond_its_bound_is_foreign(tmp_path, monkeypatch):
+    write_manifest(tmp_path, ONE)
+    monkeypatch.setattr(manifests, "MAX_MANIFEST_BYTES", len(pack_manifest(ONE)) - 1)
+    assert find_manifests(tmp_path).misses == {"foreign": 1}
+
+
 def test_temporary_files_are_removed(tmp_path):
     write_manifest(tmp_path, ONE)
     left = manifest_path(tmp_path, ONE.header.name).with_suffix(".manifest.tmp")
@@ -109,6 +155,8 @@ def test_of_what_is_aside_the_newest_are_kept(tmp_path):
         (errno.EACCES, FileReason.DENIED),
         (errno.EROFS, FileReason.DENIED),
         (errno.ENOENT, FileReason.GONE),
+        (errno.ELOOP, FileReason.FOREIGN),
+        (errno.ENXIO, FileReason.FOREIGN),
         (errno.EIO, FileReason.IO),
         (None, FileReason.IO),
     ],

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,17 @@ def test_one_that_cannot_be_read_says_so(entry, path):
     path.unlink()
     path.mkdir()
     assert check_rank_file(path, entry.header) is FileReason.IO
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_a_link_and_a_pipe_are_foreign_and_nobody_waits_for_them(entry, path, what):
+    whole = path.rename(path.with_name("whole"))
+    if what == "link":
+        path.symlink_to(whole)
+    else:
+        os.mkfifo(path)
+    assert check_rank_file(path, entry.header) is FileReason.FOREIGN
 
 
 def test_longer_and_shorter_ones_are_not_whole(entry, path):
