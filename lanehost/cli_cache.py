@@ -21,8 +21,14 @@ from lanehost.disk_cache.folder import own_folder
 from lanehost.disk_cache.index import DiskEntry, DiskIndex
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifest import Manifest
-from lanehost.disk_cache.manifests import ASIDE, Found, find_manifests, remove_manifest
-from lanehost.disk_cache.rank_file import check_rank_file, files_of
+from lanehost.disk_cache.manifests import (
+    ASIDE,
+    Found,
+    empty_aside,
+    find_manifests,
+    remove_manifest,
+)
+from lanehost.disk_cache.rank_file import check_rank_file, files_of, survey
 from lanehost.errors import StartupFailed
 from lanehost.logs import set_up_logs
 
@@ -94,7 +100,8 @@ def stat(folder: Path, *, by_server: bool, as_json: bool) -> None:
 def verify(folder: Path, *, by_server: bool) -> None:
     """Read every file of DIR that this host has, and say which are not what they should be.
 
-    Nothing is changed: a server moves such files aside when it meets them. With --server its ranks
+    A file that is missing is one of them; those of ranks of other hosts are only counted. Nothing
+    is changed: a server moves such files aside when it meets them. With --server its ranks
     read theirs, compare them with the loaded model, and move such aside now. Exit code 1 when
     there is one.
     """
@@ -104,6 +111,8 @@ def verify(folder: Path, *, by_server: bool) -> None:
         sys.exit(EXIT_BROKEN if said["broken"] else 0)
     found = _find(folder)
     broken = list(found.broken)
+    seen = survey(folder, found.manifests)
+    broken += [(path, FileReason.MISSING) for path in seen.missing]
     num_files = 0
     for manifest in found.manifests:
         paths = list(files_of(folder, manifest.header))
@@ -112,6 +121,12 @@ def verify(folder: Path, *, by_server: bool) -> None:
     for path, reason in broken:
         click.echo(f"{path}: {reason.value}")
     click.echo(f"{len(found.manifests)} entries, {num_files} files, {len(broken)} broken")
+    if seen.num_elsewhere:
+        click.echo(
+            f"{seen.num_elsewhere} files are not here: other hosts have those of their ranks"
+        )
+    if seen.orphans:
+        click.echo(f"{len(seen.orphans)} files are of no entry; the next server removes them")
     sys.exit(EXIT_BROKEN if broken else 0)
 
 
@@ -124,7 +139,7 @@ def prune(folder: Path, budget: int) -> None:
     def least_worth(index: DiskIndex) -> Iterable[DiskEntry]:
         return index.victims(0) or ()
 
-    _remove(folder, budget, least_worth)
+    _remove(folder, budget, least_worth, has_rest=True)
 
 
 @cache.command()
@@ -132,7 +147,9 @@ def prune(folder: Path, budget: int) -> None:
 @_SERVER
 @click.option("--scope", help="Only the entries of this scope of `serve --keys`.")
 def flush(folder: Path, scope: str | None, *, by_server: bool) -> None:
-    """Remove all entries of DIR, or those of one scope.
+    """Remove all entries of DIR, what was moved aside and files of no entry; or those of one scope.
+
+    With --scope what was moved aside stays: whose it is is not known.
 
     With --server, the server that uses DIR does, and forgets them in memory, too.
     """
@@ -143,7 +160,7 @@ def flush(folder: Path, scope: str | None, *, by_server: bool) -> None:
     def chosen(index: DiskIndex) -> Iterable[DiskEntry]:
         return tuple(index) if scope is None else index.of_scope(scope)
 
-    _remove(folder, 0, chosen)
+    _remove(folder, 0, chosen, has_rest=scope is not None)
 
 
 def _of_server(ask: Callable[[], Message]) -> dict[str, int]:
@@ -163,7 +180,14 @@ def _show(told: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo(f"{name.replace('_', ' '):<17} {value}")
 
 
-def _remove(folder: Path, budget: int, choose: Callable[[DiskIndex], Iterable[DiskEntry]]) -> None:
+def _remove(
+    folder: Path,
+    budget: int,
+    choose: Callable[[DiskIndex], Iterable[DiskEntry]],
+    *,
+    has_rest: bool,
+) -> None:
+    """Remove entries; without a rest, all that may have prompts in it, too."""
     set_up_logs(is_json=False)
     try:
         with own_folder(folder) as owned:
@@ -173,6 +197,10 @@ def _remove(folder: Path, budget: int, choose: Callable[[DiskIndex], Iterable[Di
             gone = list(choose(index))
             for entry in gone:
                 _remove_entry(folder, entry.manifest)
+            if not has_rest:
+                for path in survey(folder, ()).orphans:
+                    path.unlink(missing_ok=True)
+                empty_aside(folder)
     except (StartupFailed, OSError) as error:
         click.echo(f"lanehost: {error}", err=True)
         sys.exit(EXIT_BROKEN)

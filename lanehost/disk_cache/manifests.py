@@ -12,6 +12,7 @@ not followed, to read or to write, and nothing but a regular file is read.
 
 import errno
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -140,7 +141,7 @@ def find_manifests(folder: Path) -> Found:
 
 def sweep_manifests(folder: Path, found: Found) -> None:
     """Remove temporary manifests, and move aside those that are none; as far as that goes."""
-    for layout in _layouts(folder):
+    for layout in layout_folders(folder):
         for path in layout.glob(f"*{SUFFIX}{_TEMPORARY}"):
             with suppress(OSError):
                 path.unlink()
@@ -166,14 +167,29 @@ def _read(path: Path) -> Manifest | FileReason:
     return FileReason.FOREIGN if len(content) > MAX_MANIFEST_BYTES else read_manifest(content)
 
 
-def _layouts(folder: Path) -> Iterator[Path]:
+def empty_aside(folder: Path) -> None:
+    """Remove all that was moved aside, by whomever on this host: prompts are in it, too.
+
+    Raises:
+        OSError: Something is left.
+    """
+    aside = folder / ASIDE
+    for path in aside.iterdir() if aside.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def layout_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders that have entries."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink() and path.name != ASIDE:
             yield path
 
 
 def _manifest_paths(folder: Path) -> Iterator[Path]:
-    for layout in _layouts(folder):
+    for layout in layout_folders(folder):
         with suppress(OSError):
             yield from layout.glob(f"*{SUFFIX}")
 

@@ -15,20 +15,24 @@ bound and a piece.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import xxhash
 
-from lanehost.disk_cache.interface import FileHeader, FileReason
-from lanehost.disk_cache.manifests import reason_of
+from lanehost.disk_cache.interface import FileHeader, FileName, FileReason
+from lanehost.disk_cache.manifest import Manifest
+from lanehost.disk_cache.manifests import layout_folders, reason_of
 from lanehost.disk_cache.regular_file import open_regular
 
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 20
 _NAME = re.compile(r"(?P<key>[0-9a-f]{64})\.r(?P<rank>\d{1,5})of(?P<world>\d{1,5})\.safetensors")
+_TEMPORARY = re.compile(r"\.(?P<key>[0-9a-f]{64})\.r\d{1,5}of\d{1,5}\.\d+\.tmp")
 _CHECKSUM = re.compile(rb'"checksum":"([0-9a-f]{32})"')
 _TOKENS = frozenset({"num_tokens", "tokens_digest"})
 
@@ -39,6 +43,68 @@ def files_of(folder: Path, header: FileHeader) -> Iterator[Path]:
     for path in sorted(layout.glob(f"{header.key}.r*of*.safetensors")):
         if _NAME.fullmatch(path.name) is not None:
             yield path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What this host has of the files of entries.
+
+    Attributes:
+        missing: Files that should be here.
+        num_elsewhere: Files of ranks of which nothing is here, but of their fellows: another
+            host has them.
+        orphans: Files of no entry, or half of one; while a server runs also what it writes now.
+    """
+
+    missing: tuple[Path, ...]
+    num_elsewhere: int
+    orphans: tuple[Path, ...]
+
+
+def survey(folder: Path, manifests: Iterable[Manifest]) -> Survey:
+    """Compare the files that are there with those that entries should have.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    known = {one.header.name: one for one in manifests}
+    entries = {(name.layout, name.key) for name in known}
+    there: set[Path] = set()
+    ranks_here: dict[tuple[str, int], set[int]] = defaultdict(set)
+    orphans: list[Path] = []
+    for layout in layout_folders(folder):
+        for path in sorted(layout.iterdir()):
+            whole = _NAME.fullmatch(path.name)
+            if whole is not None and (layout.name, whole["key"]) in entries:
+                there.add(path)
+                ranks_here[layout.name, int(whole["world"])].add(int(whole["rank"]))
+            elif whole is not None or _TEMPORARY.fullmatch(path.name) is not None:
+                orphans.append(path)
+    missing, num_elsewhere = _missing(folder, known, there, ranks_here)
+    return Survey(missing=missing, num_elsewhere=num_elsewhere, orphans=tuple(orphans))
+
+
+def _missing(
+    folder: Path,
+    entries: Mapping[FileName, Manifest],
+    there: Collection[Path],
+    ranks_here: Mapping[tuple[str, int], Collection[int]],
+) -> tuple[tuple[Path, ...], int]:
+    """Return which files should be here and are not, and how many are on another host."""
+    missing: list[Path] = []
+    num_elsewhere = 0
+    for name, manifest in entries.items():
+        world_size = len(manifest.rank_bytes)
+        here = ranks_here.get((name.layout, world_size), ())
+        for rank in range(world_size):
+            path = folder / name.layout / f"{name.key}.r{rank}of{world_size}.safetensors"
+            if path in there:
+                continue
+            if here and rank not in here:
+                num_elsewhere += 1
+            else:
+                missing.append(path)
+    return tuple(missing), num_elsewhere
 
 
 def check_rank_file(path: Path, header: FileHeader) -> FileReason | None:

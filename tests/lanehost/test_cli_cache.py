@@ -1,12 +1,13 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from lanehost.cli import main
 from lanehost.disk_cache.folder import own_folder
-from lanehost.disk_cache.manifests import manifest_path
+from lanehost.disk_cache.manifests import manifest_path, write_manifest
 from tests.support.admin_rig import answering
 from tests.support.disk_folders import entry_in, file_of
 
@@ -65,6 +66,47 @@ def test_what_is_not_whole_is_named_and_left_there(tmp_path):
     assert f"{torn}: torn\n" in result.stdout
     assert path.exists()
     assert torn.exists()
+
+
+def test_a_file_that_is_missing_is_broken(tmp_path):
+    path = file_of(tmp_path, entry_in(tmp_path))
+    path.unlink()
+    result = run("verify", tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == f"{path}: missing\n1 entries, 0 files, 1 broken\n"
+
+
+def test_files_of_no_entry_are_counted(tmp_path):
+    entry_in(tmp_path)
+    manifest_path(tmp_path, entry_in(tmp_path, first=900).header.name).unlink()
+    result = run("verify", tmp_path)
+    assert result.exit_code == 0
+    assert "1 files are of no entry" in result.stdout
+
+
+def test_files_of_ranks_of_another_host_are_not_broken(tmp_path):
+    manifest = entry_in(tmp_path)
+    write_manifest(tmp_path, replace(manifest, rank_bytes=(100, 100)))
+    path = file_of(tmp_path, manifest)
+    path.rename(path.with_name(path.name.replace("r0of1", "r0of2")))
+    result = run("verify", tmp_path)
+    assert "1 files are not here" in result.stdout
+    assert "missing" not in result.stdout
+
+
+def test_a_flush_of_all_leaves_no_prompt_and_one_of_a_scope_what_is_of_nobody(tmp_path):
+    manifest_path(tmp_path, entry_in(tmp_path).header.name).unlink()
+    path = file_of(tmp_path, entry_in(tmp_path, first=900))
+    half = path.with_name(f".{path.name.removesuffix('.safetensors')}.77.tmp")
+    half.touch()
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "layout.0.manifest").touch()
+    (tmp_path / "aside" / "layout.1.manifest").mkdir()
+    assert run("flush", tmp_path, "--scope", "other").exit_code == 0
+    assert len(list(tmp_path.glob("aside/*"))) == 2
+    assert run("flush", tmp_path).exit_code == 0
+    assert [one for one in tmp_path.rglob("*") if not one.is_dir()] == [tmp_path / "lock"]
+    assert list(tmp_path.glob("aside/*")) == []
 
 
 def test_a_prune_leaves_what_is_worth_most_within_the_budget(tmp_path):

@@ -9,6 +9,7 @@ from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifest import pack_manifest
 from lanehost.disk_cache.manifests import (
     MAX_ASIDE,
+    empty_aside,
     find_manifests,
     manifest_path,
     reason_of,
@@ -133,6 +134,17 @@ def test_temporary_files_are_removed(tmp_path):
     left.write_bytes(b"half")
     sweep_manifests(tmp_path, find_manifests(tmp_path))
     assert not left.exists()
+
+
+def test_what_is_aside_can_be_emptied_and_links_are_not_followed(tmp_path):
+    empty_aside(tmp_path)
+    aside, mine = tmp_path / "aside", tmp_path / "mine"
+    (mine / "file").mkdir(parents=True)
+    (aside / "folder" / "in_it").mkdir(parents=True)
+    (aside / "file").touch()
+    (aside / "link").symlink_to(mine)
+    empty_aside(tmp_path)
+    assert (list(aside.iterdir()), (mine / "file").exists()) == ([], True)
 
 
 def test_of_what_is_aside_the_newest_are_kept(tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lanehost.disk_cache.interface import FileReason
-from lanehost.disk_cache.rank_file import check_rank_file, files_of
+from lanehost.disk_cache.rank_file import check_rank_file, files_of, survey
 from tests.support.disk_folders import entry_in, file_of
 
 
@@ -29,6 +29,26 @@ def test_other_names_are_no_files_of_the_entry(tmp_path, entry, path):
     path.with_name(path.name.replace("r0of1", "rXof1")).write_bytes(b"")
     assert list(files_of(tmp_path, entry.header)) == [path]
     assert check_rank_file(path.with_name("other"), entry.header) is FileReason.FOREIGN
+
+
+def test_a_survey_tells_what_is_missing_what_another_host_has_and_what_is_nobodys(tmp_path):
+    entries = [replace(entry_in(tmp_path, first=at), rank_bytes=(9, 9, 9)) for at in (0, 100, 200)]
+
+    def path_of(number, rank):
+        one = entries[number].header
+        return tmp_path / one.layout / f"{one.key}.r{rank}of3.safetensors"
+
+    for number in range(2):
+        for rank in range(2):
+            path_of(number, rank).touch()
+    path_of(1, 1).unlink()
+    half = path_of(0, 0).with_name(f".{'0' * 64}.r0of3.1.tmp")
+    orphans = {file_of(tmp_path, entries[2]), path_of(2, 0), half}
+    for path in orphans:
+        path.touch()
+    seen = survey(tmp_path, entries[:2])
+    assert (seen.missing, seen.num_elsewhere) == ((path_of(1, 1),), 2)
+    assert set(seen.orphans) == orphans
 
 
 @pytest.mark.parametrize(
