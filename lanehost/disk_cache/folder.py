@@ -21,6 +21,7 @@ import structlog
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifests import (
     Found,
+    empty_aside,
     find_manifests,
     reason_of,
     remove_manifest,
@@ -28,7 +29,13 @@ from lanehost.disk_cache.manifests import (
     write_manifest,
 )
 from lanehost.disk_cache.regular_file import open_regular, read_regular
-from lanehost.disk_cache.shelf import ShelfOutcome, ShelfWork, WriteManifest
+from lanehost.disk_cache.shelf import (
+    EmptyAside,
+    RemoveManifest,
+    ShelfOutcome,
+    ShelfWork,
+    WriteManifest,
+)
 from lanehost.errors import StartupFailed
 
 log = structlog.get_logger()
@@ -88,10 +95,13 @@ class Folder:
                     reason=FileReason.GONE,
                     message=f"{self.path} is not this server's any more",
                 )
-            if isinstance(work, WriteManifest):
-                write_manifest(self.path, work.manifest)
-            else:
-                remove_manifest(self.path, work.name)
+            match work:
+                case WriteManifest(manifest=manifest):
+                    write_manifest(self.path, manifest)
+                case RemoveManifest(name=name):
+                    remove_manifest(self.path, name)
+                case EmptyAside():
+                    empty_aside(self.path)
         except OSError as err:
             return ShelfOutcome(
                 order_id=work.order_id, reason=reason_of(err), message=str(err.strerror)

@@ -1,4 +1,4 @@
-"""What the disk tier asks of the master's own part of the folder: manifests, and nothing else.
+"""What the disk tier asks of the master's own part of the folder: manifests, and what is aside.
 
 Law: works are done one after the other, in the order in which they were asked for; each has one
 outcome.
@@ -27,7 +27,14 @@ class RemoveManifest:
     name: FileName
 
 
-ShelfWork = WriteManifest | RemoveManifest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyAside:
+    """Remove all that was moved aside on this host."""
+
+    order_id: int
+
+
+ShelfWork = WriteManifest | RemoveManifest | EmptyAside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,8 @@ class DiskTier:
         idle = [one for one in chosen if self._works.state(one.name) is FileState.SAVED]
         for entry in idle:
             self._works.remove(entry, FileEvent.EVICTED, DeleteFiles)
+        if scope is None:
+            self._works.forget_rest()
         return len(idle), len(chosen) - len(idle) + self._works.num_listing
 
     def take(self, outcome: FileOutcome | ShelfOutcome) -> None:

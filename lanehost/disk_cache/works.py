@@ -22,7 +22,7 @@ from lanehost.disk_cache.interface import (
     SweepFiles,
 )
 from lanehost.disk_cache.manifest import Manifest
-from lanehost.disk_cache.shelf import RemoveManifest, Shelf, ShelfOutcome, WriteManifest
+from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest, Shelf, ShelfOutcome, WriteManifest
 from lanehost.disk_cache.states import FileEvent, FileState, after
 from lanehost.errors import RankGroupLost
 
@@ -91,9 +91,7 @@ class Works:
     def begin_epoch(self, files: RankFiles) -> None:
         """Go on with these ranks, and have them sweep what is nobody's."""
         self._files = files
-        # Those that are leaving still have their manifest.
-        known = tuple(self._states)
-        self.ask_ranks(SweepFiles(order_id=self.next_id(), known=known), ignore)
+        self._sweep()
 
     def end_epoch(self) -> None:
         """Forget what is with ranks; the next ones sweep what they leave."""
@@ -137,6 +135,13 @@ class Works:
         """Have ranks remove what some of them may have of an entry that never was."""
         self.ask_ranks(DeleteFiles(order_id=self.next_id(), names=(name,)), ignore)
 
+    def forget_rest(self) -> None:
+        """Have removed what is of no entry: files of ranks, and what was moved aside here."""
+        self._sweep()
+        work = EmptyAside(order_id=self.next_id())
+        self._on_shelf[work.order_id] = self._take_emptied
+        self._shelf.start(work)
+
     def remove(self, entry: DiskEntry, event: FileEvent, how: _Removal) -> None:
         """Take an entry out of look-ups, and off the disk."""
         self.index.remove(entry)
@@ -176,6 +181,15 @@ class Works:
         """Let an entry begin its life: it waits for its turn to be saved."""
         assert name not in self._states, f"{name} is there already"
         self._states[name] = FileState.WAITING
+
+    def _sweep(self) -> None:
+        # Those that are leaving still have their manifest.
+        known = tuple(self._states)
+        self.ask_ranks(SweepFiles(order_id=self.next_id(), known=known), ignore)
+
+    def _take_emptied(self, outcome: ShelfOutcome) -> None:
+        if outcome.reason is not None:
+            self.note_fault("empty_aside", outcome.reason, outcome.message)
 
     def _take_unlisted(self, name: FileName, how: _Removal, outcome: ShelfOutcome) -> None:
         if outcome.reason is not None:

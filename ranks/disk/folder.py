@@ -67,6 +67,8 @@ class Folder:
         self._world_size = world_size
         self._part = f"r{rank}of{world_size}"
         self.calls = calls or FileCalls()
+        # A save may have stepped aside for a sweep.
+        self._being_written: Path | None = None
 
     def __repr__(self) -> str:
         """Show where it is and whose part."""
@@ -100,6 +102,7 @@ class Folder:
                 self._sync_folder(self._path)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             file = os.open(temporary, flags, 0o600)
+            self._being_written = temporary
             try:
                 try:
                     yield file
@@ -111,6 +114,8 @@ class Folder:
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
                 raise
+            finally:
+                self._being_written = None
             self._sync_folder(path.parent)
 
     def open(self, name: FileName) -> tuple[int, int]:
@@ -155,7 +160,7 @@ class Folder:
                     self._move_aside(path)
 
     def sweep(self, known: Collection[FileName]) -> None:
-        """Remove this rank's temporary files, and move aside what is of no known entry.
+        """Remove this rank's temporary files, but the one being written, and move aside what is of no known entry.
 
         Raises:
             FileMiss: The system could not do it.
@@ -166,7 +171,8 @@ class Folder:
                 if _LAYOUT.fullmatch(folder.name) is None:
                     continue
                 for path in _list(folder):
-                    if self._is_own(_TEMPORARY.fullmatch(path.name), group=1):
+                    is_own = self._is_own(_TEMPORARY.fullmatch(path.name), group=1)
+                    if is_own and path != self._being_written:
                         path.unlink(missing_ok=True)
                 for path in self._files_in(folder):
                     if (folder.name, path.name[:64]) not in kept:

@@ -24,7 +24,7 @@ from lanehost.disk_cache.interface import (
     SweepFiles,
 )
 from lanehost.disk_cache.manifest import Manifest
-from lanehost.disk_cache.shelf import ShelfOutcome, ShelfWork, WriteManifest
+from lanehost.disk_cache.shelf import RemoveManifest, ShelfOutcome, ShelfWork, WriteManifest
 from lanehost.errors import RankGroupLost
 
 BYTES_PER_TOKEN = 10
@@ -185,8 +185,10 @@ class FakeShelf:
         reason = self.fault(work)
         if reason is None and isinstance(work, WriteManifest):
             self.disk.manifests[work.manifest.header.name] = work.manifest
-        elif reason is None:
+        elif reason is None and isinstance(work, RemoveManifest):
             self.disk.manifests.pop(work.name, None)
+        elif reason is None:
+            self.disk.aside.clear()
         self._on_outcome(ShelfOutcome(order_id=work.order_id, reason=reason))
         return work
 

@@ -9,7 +9,7 @@ import structlog
 from lanehost.disk_cache.folder import Folder, own_folder
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifests import find_manifests, manifest_path, write_manifest
-from lanehost.disk_cache.shelf import RemoveManifest, WriteManifest
+from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest, WriteManifest
 from lanehost.errors import StartupFailed
 from tests.support.disk_entries import manifest_of
 
@@ -36,6 +36,14 @@ async def test_works_are_done_in_order_and_told_on_the_loop(tmp_path):
         )
         assert [(one.order_id, one.reason) for one in done] == [(1, None), (2, None), (3, None)]
     assert find_manifests(tmp_path).manifests == [ONE]
+
+
+async def test_what_was_moved_aside_is_emptied(tmp_path):
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "file").touch()
+    with own_folder(tmp_path) as folder:
+        (outcome,) = await outcomes(folder, EmptyAside(order_id=1))
+    assert (outcome.reason, list((tmp_path / "aside").iterdir())) == (None, [])
 
 
 async def test_what_was_asked_for_is_done_before_the_end(tmp_path):

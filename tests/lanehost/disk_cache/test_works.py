@@ -1,7 +1,7 @@
-from lanehost.disk_cache.interface import (
-    DeleteFiles,
-)
-from lanehost.disk_cache.shelf import RemoveManifest
+import pytest
+
+from lanehost.disk_cache.interface import DeleteFiles, FileReason
+from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest
 from tests.support.disk_entries import manifest_of
 from tests.support.disk_tiers import TierRig
 
@@ -18,6 +18,30 @@ def test_the_manifest_goes_before_the_files():
     assert works(rig, DeleteFiles) == []
     rig.settle()
     assert (rig.disk.manifests, rig.disk.files) == ({}, {})
+
+
+def test_a_flush_of_all_leaves_nothing_that_is_of_no_entry():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.saved(range(100, 108), scope="t")
+    lost = manifest_of(range(200, 208)).header.name
+    rig.disk.files[lost], rig.disk.aside = (None, ()), [lost]
+    rig.tier.flush("s")
+    rig.settle()
+    assert (lost in rig.disk.files, rig.disk.aside) == (True, [lost])
+    rig.tier.flush(None)
+    rig.settle()
+    assert (rig.disk.files, rig.disk.aside) == ({}, [])
+
+
+@pytest.mark.parametrize("kind", [EmptyAside, RemoveManifest])
+def test_what_the_shelf_cannot_remove_is_counted(kind):
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.shelf.fault = lambda work: FileReason.DENIED if isinstance(work, kind) else None
+    rig.tier.flush(None)
+    rig.settle()
+    assert rig.tier.counters.faults == {"denied": 1}
 
 
 def test_a_smaller_budget_than_before_makes_entries_go():

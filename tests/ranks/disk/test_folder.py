@@ -137,6 +137,13 @@ def test_a_sweep_removes_what_is_half_moves_aside_what_is_unknown_and_leaves_the
     assert (tmp_path / "lock").exists()
 
 
+def test_a_sweep_leaves_what_is_being_written_now(folder):
+    with folder.writing(NAME) as file:
+        os.write(file, b"whole")
+        folder.sweep([NAME])
+    assert in_layout(folder) == [f"{NAME.key}.r0of1.safetensors"]
+
+
 def test_what_was_moved_aside_stays_a_while_and_never_grows_for_ever(folder, tmp_path):
     names = [replace(NAME, key=f"{number:064x}") for number in range(MAX_ASIDE + 3)]
     for name in names:
