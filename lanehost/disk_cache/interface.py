@@ -98,7 +98,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFiles:
-    """Remove temporary files, and move aside files of entries without a manifest.
+    """Remove temporary files, and files of entries without a manifest.
 
     Attributes:
         order_id: Rises.

@@ -25,8 +25,9 @@ from ranks.disk.file_format import FileMiss
 from ranks.wire.file_messages import FileFault, FileName
 
 ASIDE = "aside"
-# Files that were moved aside, of one rank; the oldest goes when there is one more.
-MAX_ASIDE = 16
+# Files that were moved aside, of one rank; the oldest goes when there is one more. They are for
+# people, and in no budget.
+MAX_ASIDE = 2
 _FILE = re.compile(r"([0-9a-f]{64})\.r([0-9]{1,5})of[0-9]{1,5}\.safetensors")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{64}\.r([0-9]{1,5})of[0-9]{1,5}\.[0-9]+\.tmp")
 _LAYOUT = re.compile(r"[0-9a-f]{64}")
@@ -160,7 +161,7 @@ class Folder:
                     self._move_aside(path)
 
     def sweep(self, known: Collection[FileName]) -> None:
-        """Remove this rank's temporary files, but the one being written, and move aside what is of no known entry.
+        """Remove this rank's files that are of no known entry, or half and not being written.
 
         Raises:
             FileMiss: The system could not do it.
@@ -176,7 +177,7 @@ class Folder:
                         path.unlink(missing_ok=True)
                 for path in self._files_in(folder):
                     if (folder.name, path.name[:64]) not in kept:
-                        self._move_aside(path)
+                        path.unlink(missing_ok=True)
 
     def _files_in(self, folder: Path) -> list[Path]:
         """List files of entries that are this rank's to see to."""

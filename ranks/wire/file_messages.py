@@ -94,7 +94,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFiles:
-    """Remove temporary files, and move aside those of entries that are not known."""
+    """Remove temporary files, and those of entries that are not known."""
 
     known: tuple[FileName, ...]
 
