@@ -1,7 +1,9 @@
 """The folder of a master that runs: owned by it alone, and read and written beside its loop.
 
 The lock is the system's (flock), and ends with the process. Its file has a number that rises with
-each owner: a master whose number is not there any more writes nothing, whatever became of its lock.
+each owner: a master whose number is not there any more writes nothing, whatever became of its lock,
+and once it has found that out its ranks are asked for nothing. Until then they may have written one
+file of an entry, whole, as they would for any owner.
 
 Laws: one owner at a time; nobody waits for a disk in the event loop; works are done in the order
 in which they came, and each has its outcome.
@@ -94,6 +96,7 @@ class Folder:
                     order_id=work.order_id,
                     reason=FileReason.GONE,
                     message=f"{self.path} is not this server's any more",
+                    is_disowned=True,
                 )
             match work:
                 case WriteManifest(manifest=manifest):

@@ -2,8 +2,9 @@
 
 Laws: a save ends once, with its blocks released, whether it was written, dropped, recalled or lost
 with its epoch; what was written of one that was recalled is never found, for its blocks may have
-held something else by then; the manifest is written last; what does not fit the queue or the
-budget is dropped and counted, never waited for.
+held something else by then: a rank that has not read all of them gives its file no name; the
+manifest is written last; what does not fit the queue or the budget is dropped and counted, never
+waited for.
 """
 
 from collections import deque
@@ -12,11 +13,17 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from lanehost.disk_cache.interface import DeleteFiles, FileName, FileOutcome, SaveFile
+from lanehost.disk_cache.interface import (
+    DeleteFiles,
+    DropFile,
+    FileName,
+    FileOutcome,
+    SaveFile,
+)
 from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.shelf import ShelfOutcome
 from lanehost.disk_cache.states import FileEvent
-from lanehost.disk_cache.works import Works
+from lanehost.disk_cache.works import HARMLESS, Works, ignore
 
 log = structlog.get_logger()
 
@@ -93,7 +100,11 @@ class Saves:
         for save in self._waiting:
             self._works.fire(save.name, FileEvent.FAILED)
         self._waiting.clear()
-        self._is_recalled = self._saving is not None
+        if self._saving is not None and not self._is_recalled:
+            self._is_recalled = True
+            # Before any step that writes its blocks: ranks take their orders as they come.
+            drop = DropFile(order_id=self._works.next_id(), name=self._saving.name)
+            self._works.ask_ranks(drop, ignore)
         for save in recalled:
             self._drop(save, "recalled")
         return bool(recalled)
@@ -144,7 +155,7 @@ class Saves:
         self._saving, self._is_recalled = None, False
         if not is_recalled:
             save.release()
-        if outcome.reason is not None:
+        if outcome.reason is not None and not (is_recalled and outcome.reason in HARMLESS):
             works.note_fault("save", outcome.reason, outcome.message)
         if outcome.reason is not None or is_recalled:
             works.fire(save.name, FileEvent.FAILED)

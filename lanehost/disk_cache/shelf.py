@@ -39,11 +39,19 @@ ShelfWork = WriteManifest | RemoveManifest | EmptyAside
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShelfOutcome:
-    """What became of a work; `reason` None: it is done."""
+    """What became of a work.
+
+    Attributes:
+        order_id: Of the work.
+        reason: Why it is not done; None: it is.
+        message: The same in words.
+        is_disowned: Whether the folder is another server's by now; it stays so.
+    """
 
     order_id: int
     reason: FileReason | None = None
     message: str = ""
+    is_disowned: bool = False
 
     @property
     def is_done(self) -> bool:

@@ -1,10 +1,12 @@
 """Works in flight, with ranks and shelf, and where each entry is.
 
 Laws: every work that ranks or shelf take is answered once, or forgotten with its epoch, and an
-answer goes to who asked; a manifest is removed before its files.
+answer goes to who asked; a manifest is removed before its files, which stay as long as it does;
+what could not be removed is tried again later; files are removed many at once, by one work at a
+time; who does not own the folder any more asks the ranks for nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import structlog
@@ -28,8 +30,10 @@ from lanehost.errors import RankGroupLost
 
 log = structlog.get_logger()
 
-# After a disk has failed a work, so long no save is begun.
+# After a disk has failed a work, so long no save is begun, and no removal tried again.
 PAUSE_S = 10.0
+# Names in one work that removes files: a message has a bound.
+MAX_REMOVED = 256
 # What says nothing against the disk, nor against the file.
 HARMLESS = frozenset({FileReason.BUSY, FileReason.NO_ROOM, FileReason.UNCHECKED})
 
@@ -57,8 +61,14 @@ class Works:
         self._states = {entry.name: FileState.SAVED for entry in index}
         self._on_files: dict[int, Callable[[FileOutcome], None]] = {}
         self._on_shelf: dict[int, Callable[[ShelfOutcome], None]] = {}
-        # Whose files ranks are removing now.
-        self._removing: set[FileName] = set()
+        # Whose files ranks are removing now, and whose are next: those of entries that are
+        # leaving and have no manifest any more, and of some that never were entries.
+        self._removing: dict[_Removal, list[FileName]] = {}
+        self._to_remove: dict[_Removal, list[FileName]] = {DeleteFiles: [], SetAside: []}
+        # Whose manifest could not be removed, and how their files go after it.
+        self._stuck: dict[FileName, _Removal] = {}
+        self._remove_again_at_s = clock()
+        self._is_disowned = False
         self._paused_until_s = clock()
 
     def __repr__(self) -> str:
@@ -71,8 +81,8 @@ class Works:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether there is an epoch."""
-        return self._files is not None
+        """Whether there is an epoch whose ranks may be asked."""
+        return self._files is not None and not self._is_disowned
 
     @property
     def is_paused(self) -> bool:
@@ -99,16 +109,21 @@ class Works:
         self._on_files.clear()
         for name in list(self._states):
             self.fire(name, FileEvent.LOST)
-        for name in self._removing:
-            self.fire(name, FileEvent.REMOVED)
+        names = [name for some in (self._removing, self._to_remove) for name in _all(some)]
         self._removing.clear()
+        for waiting in self._to_remove.values():
+            waiting.clear()
+        for name in names:
+            self._end_removal(name)
 
     def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
         """Give an outcome to who asked; one of an epoch that is over is of nobody."""
         if isinstance(outcome, FileOutcome):
             self._on_files.pop(outcome.order_id, ignore)(outcome)
         else:
+            self._is_disowned |= outcome.is_disowned
             self._on_shelf.pop(outcome.order_id)(outcome)
+        self._remove_again()
 
     def next_id(self) -> int:
         """Return the id of the next work."""
@@ -116,7 +131,7 @@ class Works:
 
     def ask_ranks(self, work: FileWork, then: Callable[[FileOutcome], None]) -> bool:
         """Hand a work to all ranks; False when there are none."""
-        if self._files is None:
+        if self._files is None or self._is_disowned:
             return False
         try:
             self._files.start(work)
@@ -133,7 +148,7 @@ class Works:
 
     def delete(self, name: FileName) -> None:
         """Have ranks remove what some of them may have of an entry that never was."""
-        self.ask_ranks(DeleteFiles(order_id=self.next_id(), names=(name,)), ignore)
+        self._remove_files(name, DeleteFiles)
 
     def forget_rest(self) -> None:
         """Have removed what is of no entry: files of ranks, and what was moved aside here."""
@@ -180,6 +195,10 @@ class Works:
     def begin(self, name: FileName) -> None:
         """Let an entry begin its life: it waits for its turn to be saved."""
         assert name not in self._states, f"{name} is there already"
+        for waiting in self._to_remove.values():
+            # What is left of an earlier life is written over.
+            if name in waiting:
+                waiting.remove(name)
         self._states[name] = FileState.WAITING
 
     def _sweep(self) -> None:
@@ -192,17 +211,65 @@ class Works:
             self.note_fault("empty_aside", outcome.reason, outcome.message)
 
     def _take_unlisted(self, name: FileName, how: _Removal, outcome: ShelfOutcome) -> None:
-        if outcome.reason is not None:
-            self.note_fault("remove", outcome.reason, outcome.message)
-        work = how(order_id=self.next_id(), names=(name,))
-        if self.ask_ranks(work, lambda _: self._take_removed(name)):
-            self._removing.add(name)
+        if outcome.reason is None:
+            self._remove_files(name, how)
+            return
+        self.note_fault("remove", outcome.reason, outcome.message)
+        self._stuck[name] = how
+        self._remove_again_at_s = self.clock() + PAUSE_S
+
+    def _remove_files(self, name: FileName, how: _Removal) -> None:
+        if self.has_ranks:
+            self._to_remove[how].append(name)
+            self._remove_next(how)
+        else:  # the next ones sweep
+            self._end_removal(name)
+
+    def _remove_next(self, how: _Removal) -> None:
+        """Have the ranks remove what waits, unless they are at it."""
+        waiting = self._to_remove[how]
+        if not waiting or how in self._removing or self.clock() < self._remove_again_at_s:
+            return
+        names = waiting[:MAX_REMOVED]
+        del waiting[:MAX_REMOVED]
+        work = how(order_id=self.next_id(), names=tuple(names))
+        if self.ask_ranks(work, lambda outcome: self._take_removed(how, outcome)):
+            self._removing[how] = names
         else:
+            for name in names:
+                self._end_removal(name)
+
+    def _take_removed(self, how: _Removal, outcome: FileOutcome) -> None:
+        names = self._removing.pop(how)
+        if outcome.reason is None:
+            for name in names:
+                self._end_removal(name)
+            self._remove_next(how)
+            return
+        self.note_fault("remove", outcome.reason, outcome.message)
+        self._remove_again_at_s = self.clock() + PAUSE_S
+        # Of one that never was an entry, a new life may have begun.
+        again = [name for name in names if self.state(name) in (None, FileState.LEAVING)]
+        self._to_remove[how][:0] = again
+
+    def _remove_again(self) -> None:
+        """Try again what could not be removed, after a while; nobody has an entry's name then."""
+        if self.clock() < self._remove_again_at_s or self._is_disowned:
+            return
+        stuck, self._stuck = self._stuck, {}
+        for name, how in stuck.items():
+            self.unlist(name, how)
+        for how in self._to_remove:
+            self._remove_next(how)
+
+    def _end_removal(self, name: FileName) -> None:
+        if self.state(name) is FileState.LEAVING:
             self.fire(name, FileEvent.REMOVED)
 
-    def _take_removed(self, name: FileName) -> None:
-        self._removing.remove(name)
-        self.fire(name, FileEvent.REMOVED)
+
+def _all(by_kind: Mapping[_Removal, list[FileName]]) -> Iterator[FileName]:
+    for names in by_kind.values():
+        yield from names
 
 
 def ignore(outcome: FileOutcome | ShelfOutcome) -> None:

@@ -3,8 +3,8 @@
 Laws: until it is closed every work is answered once, whatever becomes of it, also where none is
 done: without a folder, with too many in front of it, or when its epoch is over. What somebody
 waits for goes before what is only kept: a save steps aside, between two copies, for anything
-else. The pool of an epoch is not touched once `let_go` has returned, and that takes no longer
-than one copy.
+else, and ends without a file when its name is dropped. The pool of an epoch is not touched once
+`let_go` has returned, and that takes no longer than one copy.
 """
 
 import threading
@@ -21,7 +21,15 @@ from ranks.disk.folder import Folder
 from ranks.disk.snapshot import PoolGone, PoolLoan
 from ranks.errors import MasterLost
 from ranks.models.state import StateTensor
-from ranks.wire.file_messages import FileDone, FileFault, FileOrder, SaveFile
+from ranks.wire.file_messages import (
+    DropFile,
+    FileDone,
+    FileFault,
+    FileName,
+    FileOrder,
+    FileWork,
+    SaveFile,
+)
 
 log = structlog.get_logger()
 
@@ -83,6 +91,8 @@ class FileThread:
     def take(self, order: FileOrder, answer: Answer) -> None:
         """Have a work done; returns at once, and `answer` is called from some thread."""
         asked = _Asked(order=order, answer=answer)
+        if isinstance(order.work, DropFile):
+            self._drop_save(order.work.name)
         with self._changed:
             if self._thread is None or self._is_ending:
                 refusal = Done(fault=FileFault.GONE, message="this rank has no folder for files")
@@ -93,6 +103,15 @@ class FileThread:
                 self._changed.notify()
                 return
         _tell(asked, refusal, took_ns=0)
+
+    def _drop_save(self, name: FileName) -> None:
+        """Answer saves of an entry that have not begun: nothing is to come of them."""
+        with self._changed:
+            dropped = [one for one in self._saves if _saved_name(one.order.work) == name]
+            for asked in dropped:
+                self._saves.remove(asked)
+        for asked in dropped:
+            _tell(asked, Done(fault=FileFault.BUSY, message="it was given up"), took_ns=0)
 
     def let_go(self) -> None:
         """Let go of the epoch's pool; waits for the copy that is under way."""
@@ -163,6 +182,10 @@ class FileThread:
             # The outermost border of this thread: no file is worth a rank.
             log.exception("file_work_failed", order_id=order.order_id)
             return Done(fault=FileFault.IO, message=f"{type(err).__name__}: {err}")
+
+
+def _saved_name(work: FileWork) -> FileName | None:
+    return work.header.name if isinstance(work, SaveFile) else None
 
 
 def _tell(asked: _Asked, done: Done, *, took_ns: int) -> None:

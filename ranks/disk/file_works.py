@@ -2,7 +2,8 @@
 
 Laws: a file is verified as a whole before anything of it is copied, and again while it is: an
 adopt that is done has copied what the save wrote, whoever has been at the file since. A work
-that copies from or into the pool ends within one copy when its epoch does. A file that is torn,
+that copies from or into the pool ends within one copy when its epoch does, and a save when its
+name is dropped: its file has no name then, or was read from the pool before. A file that is torn,
 changed, foreign or of another version is a miss, and so is whatever the system refuses.
 
 Files are read, not mapped: the system tells of a file that cannot be read, or that somebody cut
@@ -73,6 +74,8 @@ class FileWorks:
         self._rank = rank
         self._world_size = world_size
         self._checked: dict[FileName, _Checked] = {}
+        # Of the file being written; a drop takes it away.
+        self._saving: FileName | None = None
         self._has_folder = False
 
     def do(self, order: FileOrder, between: Callable[[], None]) -> Done:
@@ -113,6 +116,7 @@ class FileWorks:
                 return self._adopt(header, block_ids, between)
             case DropFile(name=name):
                 self._drop(name)
+                self._saving = None if self._saving == name else self._saving
             case DeleteFiles(names=names):
                 _each(self._folder.delete, names)
             case SetAside(names=names):
@@ -126,13 +130,20 @@ class FileWorks:
     ) -> int:
         layout = self._lay_out(header)
         self._check_blocks(header, block_ids)
+        self._saving = header.name
+
+        def go_on() -> None:
+            between()
+            if self._saving is None:
+                raise FileMiss(FileFault.BUSY, "it was given up")
+
         checksum = layout.new_checksum()
         piece: Bytes = np.empty(max(layout.sizes), np.uint8)
         with self._folder.writing(header.name) as file:
             # A head without a checksum: a file that is torn here can never be taken.
             self._write(file, layout.head())
             for number, size in enumerate(layout.sizes):
-                between()
+                go_on()
                 with self._loan.parts() as parts:
                     parts.snapshot(number, block_ids, piece[:size])
                 checksum.update(piece[:size].data)
@@ -140,7 +151,8 @@ class FileWorks:
             signed = layout.head(checksum.hexdigest())
             if self._folder.calls.pwrite(file, signed, 0) != len(signed):
                 raise FileMiss(FileFault.IO, "its header was written in part")
-            between()
+            # What comes later finds a file that was read from the pool in time.
+            go_on()
         return layout.num_bytes
 
     def _check(self, header: FileHeader, between: Callable[[], None]) -> int:

@@ -73,7 +73,7 @@ class AdoptFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropFile:
-    """Forget a file that was checked."""
+    """Forget a file that was checked; give up one that is being saved."""
 
     name: FileName
 

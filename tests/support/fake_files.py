@@ -119,6 +119,8 @@ class FakeFiles:
 
     def _do(self, work: FileWork) -> tuple[FileReason | None, tuple[int, ...]]:
         match work:
+            case SaveFile(header=header) if self._is_dropped(header.name):
+                return FileReason.BUSY, (0,)
             case SaveFile(header=header):
                 rows = tuple(row for block in work.block_ids for row in self._read(block))
                 self.disk.files[header.name] = (header, rows)
@@ -130,6 +132,9 @@ class FakeFiles:
             case _:
                 self._tidy(work)
                 return None, (0,)
+
+    def _is_dropped(self, name: FileName) -> bool:
+        return any(isinstance(one, DropFile) and one.name == name for one in self.waiting)
 
     def _check(self, header: FileHeader) -> FileReason | None:
         found = self.disk.files.get(header.name)
@@ -170,6 +175,7 @@ class FakeShelf:
         self.waiting: deque[ShelfWork] = deque()
         self.fault: Callable[[ShelfWork], FileReason | None] = lambda _: None
         self.comes_back = False
+        self.is_disowned = False
         self._on_outcome: Callable[[ShelfOutcome], None] | None = None
 
     def tell(self, on_outcome: Callable[[ShelfOutcome], None]) -> None:
@@ -182,14 +188,16 @@ class FakeShelf:
 
     def let_one_back(self) -> ShelfWork:
         work = self.waiting.popleft()
-        reason = self.fault(work)
+        reason = FileReason.GONE if self.is_disowned else self.fault(work)
         if reason is None and isinstance(work, WriteManifest):
             self.disk.manifests[work.manifest.header.name] = work.manifest
         elif reason is None and isinstance(work, RemoveManifest):
             self.disk.manifests.pop(work.name, None)
         elif reason is None:
             self.disk.aside.clear()
-        self._on_outcome(ShelfOutcome(order_id=work.order_id, reason=reason))
+        self._on_outcome(
+            ShelfOutcome(order_id=work.order_id, reason=reason, is_disowned=self.is_disowned)
+        )
         return work
 
     def let_all_back(self) -> None:

@@ -74,6 +74,7 @@ async def test_who_is_not_the_owner_any_more_writes_nothing(tmp_path):
         (tmp_path / "lock").write_text("99\n")
         (outcome,) = await outcomes(folder, write())
     assert (outcome.reason, find_manifests(tmp_path).manifests) == (FileReason.GONE, [])
+    assert outcome.is_disowned
 
 
 async def test_a_folder_that_disappears_is_a_reason(tmp_path):
@@ -81,7 +82,7 @@ async def test_a_folder_that_disappears_is_a_reason(tmp_path):
         shutil.rmtree(folder.path)
         (outcome,) = await outcomes(folder, write())
         assert outcome.reason is FileReason.GONE
-        assert not outcome.is_done
+        assert (outcome.is_done, outcome.is_disowned) == (False, False)
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path):

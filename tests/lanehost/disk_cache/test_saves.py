@@ -1,10 +1,12 @@
 import pytest
 
 from lanehost.disk_cache.interface import (
+    DropFile,
     FileReason,
     SaveFile,
 )
 from lanehost.disk_cache.shelf import WriteManifest
+from tests.support.disk_entries import manifest_of
 from tests.support.disk_tiers import TierRig
 
 
@@ -99,6 +101,27 @@ def test_recalled_saves_give_their_blocks_back_and_nothing_comes_of_them():
     assert rig.tier.counters.dropped == {"recalled": 2}
     rig.saved(range(8))
     assert rig.index.num_entries == 1
+
+
+def test_ranks_are_told_at_once_that_a_save_is_recalled_and_no_disk_is_blamed():
+    rig = TierRig()
+    rig.save(range(8))
+    rig.tier.recall_saves()
+    rig.tier.recall_saves()
+    assert [work.name for work in works(rig, DropFile)] == [manifest_of(range(8)).header.name]
+    rig.settle()
+    assert rig.tier.counters.faults == {}
+    rig.saved(range(8))
+    assert rig.index.num_entries == 1
+
+
+def test_a_disk_that_fails_a_recalled_save_is_blamed():
+    rig = TierRig()
+    rig.files.fault = lambda work: FileReason.IO if isinstance(work, SaveFile) else None
+    rig.save(range(8))
+    rig.tier.recall_saves()
+    rig.settle()
+    assert rig.tier.counters.faults == {"io": 1}
 
 
 def test_a_recalled_save_is_not_released_again_by_a_loss():

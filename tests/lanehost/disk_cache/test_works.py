@@ -1,6 +1,6 @@
 import pytest
 
-from lanehost.disk_cache.interface import DeleteFiles, FileReason
+from lanehost.disk_cache.interface import DeleteFiles, FileReason, SaveFile
 from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest
 from tests.support.disk_entries import manifest_of
 from tests.support.disk_tiers import TierRig
@@ -42,6 +42,84 @@ def test_what_the_shelf_cannot_remove_is_counted(kind):
     rig.tier.flush(None)
     rig.settle()
     assert rig.tier.counters.faults == {"denied": 1}
+
+
+def test_files_stay_as_long_as_their_manifest_and_both_go_later():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.shelf.fault = lambda work: FileReason.IO if isinstance(work, RemoveManifest) else None
+    rig.tier.flush("s")
+    rig.settle()
+    assert (len(rig.disk.manifests), len(rig.disk.files)) == (1, 1)
+    assert (rig.tier.counters.faults, rig.tier.is_quiet) == ({"io": 1}, True)
+    rig.shelf.fault = lambda _: None
+    rig.saved(range(100, 108))
+    assert len(rig.disk.manifests) == 1
+    rig.now_s += 11
+    rig.saved(range(100, 108))
+    assert list(rig.disk.files) == list(rig.disk.manifests)
+    assert len(rig.disk.files) == 1
+    rig.saved(range(8))
+    assert rig.index.num_entries == 2
+
+
+def test_files_of_many_entries_are_removed_by_one_work_at_a_time():
+    rig = TierRig(budget=10_000)
+    for first in range(0, 1000, 100):
+        rig.saved(range(first, first + 8))
+    rig.tier.flush("s")
+    rig.shelf.let_all_back()
+    assert [len(work.names) for work in works(rig, DeleteFiles)] == [1]
+    rig.settle()
+    assert [len(work.names) for work in works(rig, DeleteFiles)] == [1, 9]
+    assert rig.disk.files == {}
+
+
+def test_files_that_could_not_be_removed_go_later():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: FileReason.BUSY if isinstance(work, DeleteFiles) else None
+    rig.tier.flush("s")
+    rig.settle()
+    assert (len(rig.disk.files), rig.tier.counters.faults) == (1, {"busy": 1})
+    rig.files.fault = lambda _: None
+    rig.saved(range(100, 108))
+    assert len(rig.disk.files) == 2
+    rig.now_s += 11
+    rig.saved(range(200, 208))
+    assert len(rig.disk.files) == 2
+    rig.saved(range(8))
+    assert rig.index.num_entries == 3
+
+
+def test_what_is_left_of_a_save_that_failed_does_not_take_a_later_one_with_it():
+    rig = TierRig()
+    rig.files.fault = lambda work: (
+        FileReason.IO if isinstance(work, (SaveFile, DeleteFiles)) else None
+    )
+    rig.saved(range(8))
+    rig.files.fault = lambda _: None
+    rig.now_s += 11
+    rig.saved(range(8))
+    rig.now_s += 11
+    rig.saved(range(100, 108))
+    assert len(rig.disk.files) == rig.index.num_entries == 2
+
+
+def test_who_does_not_own_the_folder_any_more_asks_for_nothing():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.shelf.is_disowned = True
+    rig.saved(range(100, 108))
+    num_before = len(rig.files.works)
+    rig.now_s += 11
+    rig.saved(range(200, 208))
+    assert not rig.fetch(range(9))
+    rig.tier.flush(None)
+    rig.settle()
+    assert len(rig.files.works) == num_before
+    assert len(rig.disk.files) == 2
+    assert rig.tier.counters.dropped == {"no_ranks": 1}
 
 
 def test_a_smaller_budget_than_before_makes_entries_go():

@@ -16,6 +16,7 @@ from ranks.errors import MasterLost
 from ranks.wire.file_messages import (
     AdoptFile,
     CheckFile,
+    DropFile,
     FileFault,
     FileOrder,
     SaveFile,
@@ -109,6 +110,21 @@ def test_a_folder_that_cannot_be_made_costs_its_works_and_no_more(rig, tmp_path)
     (tmp_path / "file").unlink()
     rig.ask(2, save())
     assert rig.hear().fault is None
+
+
+def test_a_drop_ends_the_save_that_is_under_way_and_one_that_waits(rig):
+    rig.begin()
+    rig.gate.clear()
+    for number in (1, 2, 3):
+        rig.ask(number, save(number))
+    assert rig.held.wait(10)
+    for number in (1, 2):
+        rig.ask(10 + number, DropFile(name=named(number).name))
+    rig.gate.set()
+    told = {done.order_id: done.fault for done in (rig.hear() for _ in range(5))}
+    assert told == {1: FileFault.BUSY, 2: FileFault.BUSY, 11: None, 12: None, 3: None}
+    there = [path.name[:64] for path in rig.folder.path_of(named(3).name).parent.iterdir()]
+    assert there == [named(3).name.key]
 
 
 def test_a_save_steps_aside_for_what_somebody_waits_for(rig):

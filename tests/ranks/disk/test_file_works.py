@@ -102,6 +102,30 @@ def test_a_file_that_is_cut_between_the_phases_is_not_adopted(saved):
     assert saved.adopt(TO).fault is FileFault.TORN
 
 
+@pytest.mark.parametrize("at", range(5))
+def test_a_save_that_is_dropped_gives_its_file_no_name(tmp_path, at):
+    rank = disk_rank(tmp_path, seed=1)
+    calls = iter(range(10))
+
+    def between():
+        if next(calls) == at:
+            for name in (named(1).name, NAME):
+                assert rank.do(DropFile(name=name)).fault is None
+
+    order = FileOrder(order_id=1, epoch=1, work=SaveFile(header=HEADER, block_ids=FROM))
+    assert rank.works.do(order, between).fault is FileFault.BUSY
+    assert list(rank.path.parent.iterdir()) == []
+    assert rank.save(FROM).fault is None
+    assert rank.check().fault is None
+
+
+def test_a_drop_of_another_name_ends_no_save(tmp_path):
+    rank = disk_rank(tmp_path, seed=1)
+    order = FileOrder(order_id=1, epoch=1, work=SaveFile(header=HEADER, block_ids=FROM))
+    done = rank.works.do(order, lambda: rank.do(DropFile(name=named(1).name)) and None)
+    assert done.fault is None
+
+
 def open_files():
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
