@@ -12,7 +12,7 @@ the second time from the system's memory, so that none is held here between the 
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,9 +118,9 @@ class FileWorks:
                 self._drop(name)
                 self._saving = None if self._saving == name else self._saving
             case DeleteFiles(names=names):
-                _each(self._folder.delete, names)
+                self._folder.delete(names)
             case SetAside(names=names):
-                _each(self._folder.set_aside, names)
+                self._folder.set_aside(names)
             case SweepFiles(known=known):
                 self._folder.sweep(known)
         return 0
@@ -263,15 +263,3 @@ class FileWorks:
                 break
             done += num_read
         return done
-
-
-def _each(act: Callable[[FileName], None], names: Iterable[FileName]) -> None:
-    """Do it for all, whatever becomes of one; then raise the first miss."""
-    first: FileMiss | None = None
-    for name in names:
-        try:
-            act(name)
-        except FileMiss as miss:
-            first = first or miss
-    if first is not None:
-        raise first

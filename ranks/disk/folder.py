@@ -16,6 +16,7 @@ import errno
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,27 +139,21 @@ class Folder:
             os.close(file)
             raise FileMiss(FileFault.FOREIGN, "it is no regular file")
 
-    def delete(self, name: FileName) -> None:
-        """Remove this rank's files of an entry, whatever world size they are of.
+    def delete(self, names: Collection[FileName]) -> None:
+        """Remove this rank's files of entries, whatever world size they are of.
 
         Raises:
-            FileMiss: The system could not do it.
+            FileMiss: The system could not do it for one of them; the others are gone.
         """
-        with naming_faults():
-            for path in self._files_in(self._path / name.layout):
-                if path.name.startswith(name.key):
-                    path.unlink(missing_ok=True)
+        self._each(names, lambda path: path.unlink(missing_ok=True))
 
-    def set_aside(self, name: FileName) -> None:
-        """Move this rank's files of an entry out of the way; the oldest there make room.
+    def set_aside(self, names: Collection[FileName]) -> None:
+        """Move this rank's files of entries out of the way; the oldest there make room.
 
         Raises:
-            FileMiss: The system could not do it.
+            FileMiss: The system could not do it for one of them; the others are moved.
         """
-        with naming_faults():
-            for path in self._files_in(self._path / name.layout):
-                if path.name.startswith(name.key):
-                    self._move_aside(path)
+        self._each(names, self._move_aside)
 
     def sweep(self, known: Collection[FileName]) -> None:
         """Remove this rank's files that are of no known entry, or half and not being written.
@@ -178,6 +173,24 @@ class Folder:
                 for path in self._files_in(folder):
                     if (folder.name, path.name[:64]) not in kept:
                         path.unlink(missing_ok=True)
+
+    def _each(self, names: Collection[FileName], act: Callable[[Path], None]) -> None:
+        """Do it for all files of entries, whatever becomes of one, then raise the first miss.
+
+        Each layout is listed once: a folder may have many files.
+        """
+        keys_of: dict[str, set[str]] = defaultdict(set)
+        for name in names:
+            keys_of[name.layout].add(name.key)
+        misses: list[FileMiss] = []
+        for layout, keys in keys_of.items():
+            with _noting(misses), naming_faults():
+                for path in self._files_in(self._path / layout):
+                    if path.name[:64] in keys:
+                        with _noting(misses), naming_faults():
+                            act(path)
+        if misses:
+            raise misses[0]
 
     def _files_in(self, folder: Path) -> list[Path]:
         """List files of entries that are this rank's to see to."""
@@ -216,6 +229,14 @@ def naming_faults() -> Iterator[None]:
         raise FileMiss(fault, err.strerror or type(err).__name__) from err
     except MemoryError as err:
         raise FileMiss(FileFault.NO_ROOM, "there is no memory for it") from err
+
+
+@contextmanager
+def _noting(misses: list[FileMiss]) -> Iterator[None]:
+    try:
+        yield
+    except FileMiss as miss:
+        misses.append(miss)
 
 
 def _list(folder: Path) -> list[Path]:

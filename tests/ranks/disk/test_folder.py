@@ -76,8 +76,8 @@ def test_a_folder_that_is_gone_is_told(folder, tmp_path):
     with pytest.raises(FileMiss) as miss:
         gone.open(NAME)
     assert miss.value.fault is FileFault.MISSING
-    gone.delete(NAME)
-    gone.set_aside(NAME)
+    gone.delete([NAME])
+    gone.set_aside([NAME])
     gone.sweep([NAME])
 
 
@@ -94,10 +94,10 @@ def test_what_a_rank_removes_is_its_own_whatever_the_world_size(tmp_path):
     four = [Folder(tmp_path, rank=rank, world_size=4) for rank in range(4)]
     for folder in (*ranks, *four):
         write(folder)
-    ranks[1].delete(NAME)
+    ranks[1].delete([NAME])
     numbers = [name.split(".")[1] for name in in_layout(ranks[0])]
     assert numbers == ["r0of2", "r0of4", "r2of4"]
-    ranks[0].delete(NAME)
+    ranks[0].delete([NAME])
     assert in_layout(ranks[0]) == []
 
 
@@ -105,8 +105,34 @@ def test_only_the_files_of_the_entry_are_removed(folder):
     other = replace(NAME, key="2c" * 32)
     write(folder)
     write(folder, other)
-    folder.delete(NAME)
+    folder.delete([NAME])
     assert in_layout(folder) == [f"{other.key}.r0of1.safetensors"]
+
+
+@pytest.mark.parametrize("act", ["delete", "set_aside"])
+def test_of_many_entries_each_layout_is_listed_once(folder, monkeypatch, act):
+    names = [replace(NAME, key=f"{number:064x}") for number in range(20)]
+    far = replace(NAME, layout="1b" * 32)
+    for name in (*names, far):
+        write(folder, name)
+    listed, iterdir = [], Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or iterdir(path))
+    getattr(folder, act)([*names, far])
+    assert listed.count(folder.path_of(NAME).parent) == 1
+    assert in_layout(folder) == []
+    assert not folder.path_of(far).exists()
+
+
+def test_one_that_cannot_be_removed_is_told_and_the_others_of_its_layout_go(folder):
+    names = [replace(NAME, key=f"{number:064x}") for number in range(5)]
+    for name in names:
+        write(folder, name)
+    stuck = folder.path_of(names[2])
+    stuck.unlink()
+    stuck.mkdir()
+    with pytest.raises(FileMiss):
+        folder.delete(names)
+    assert in_layout(folder) == [stuck.name]
 
 
 def test_a_sweep_removes_what_is_half_or_unknown_and_leaves_the_rest(tmp_path):
@@ -147,7 +173,7 @@ def test_what_was_moved_aside_stays_a_while_and_never_grows_for_ever(folder, tmp
     names = [replace(NAME, key=f"{number:064x}") for number in range(MAX_ASIDE + 3)]
     for name in names:
         write(folder, name)
-        folder.set_aside(name)
+        folder.set_aside([name])
         os.utime(tmp_path / ASIDE)
     left = {path.name[65:129] for path in (tmp_path / ASIDE).iterdir()}
     assert len(left) == MAX_ASIDE
@@ -157,6 +183,6 @@ def test_what_was_moved_aside_stays_a_while_and_never_grows_for_ever(folder, tmp
 def test_what_is_set_aside_again_takes_the_place_of_the_first(folder, tmp_path):
     for data in (b"first", b"second"):
         write(folder, data=data)
-        folder.set_aside(NAME)
+        folder.set_aside([NAME])
     (aside,) = (tmp_path / ASIDE).iterdir()
     assert aside.read_bytes() == b"second"
