@@ -167,7 +167,7 @@ async def _ask_llama(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
         count = read_event(line)
         if count and first_s is None:
             first_s = time.perf_counter()
-        num_tokens += count
+        num_tokens = max(num_tokens, count)
     if first_s is None or num_tokens < ask.max_tokens:
         raise UnknownOutput(f"llama-server gave {num_tokens} tokens of {ask.max_tokens}")
     return first_s - sent_s

@@ -112,13 +112,16 @@ def read_quality(text: str) -> Numbers:
 
 
 def read_event(line: bytes) -> int:
-    """Count the new tokens of a line of llama-server's stream; 0 of one that carries none."""
+    """Tokens that llama-server has drawn up to this line of its stream; 0 where it says nothing.
+
+    Their number and not the list: tokens that end in the middle of a character are in no list.
+    """
     if not line.startswith(b"data: ") or line.strip() == b"data: [DONE]":
         return 0
     event = _json(line.removeprefix(b"data: ").decode(), "llama-server")
     if "error" in event:
         raise UnknownOutput(f"llama-server: {event['error']}")
-    return len(event.get("tokens", ()))
+    return int(event.get("tokens_predicted", 0))
 
 
 def _json(text: str, tool: str) -> Any:  # whatever a tool wrote

@@ -41,7 +41,7 @@ ASK = Ask(token_ids=(5, 6), max_tokens=2)
 async def test_every_request_is_asked_for_its_own_prompt_without_a_cache():
     asked = []
     asks = [ASK, Ask(token_ids=(7,), max_tokens=2)]
-    async with llama_server(event(tokens=[1]), event(tokens=[2]), asked=asked) as port:
+    async with llama_server(event(tokens_predicted=1), event(tokens_predicted=2), asked=asked) as port:
         waits_s = await ask_llama(port, asks)
 
     assert len(waits_s) == 2
@@ -51,7 +51,7 @@ async def test_every_request_is_asked_for_its_own_prompt_without_a_cache():
 
 
 async def test_a_reply_that_is_too_short_is_refused():
-    async with llama_server(event(tokens=[1]), event(tokens=[]), asked=[]) as port:
+    async with llama_server(event(tokens_predicted=1), event(tokens=[]), asked=[]) as port:
         with pytest.raises(UnknownOutput, match="1 tokens of 2"):
             await ask_llama(port, [ASK])
 

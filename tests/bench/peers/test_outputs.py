@@ -120,9 +120,9 @@ def test_the_quality_of_lanehost_is_read_into_the_same_numbers():
     assert (found.perplexity, found.reference_perplexity) == (8.0, 7.0)
 
 
-def test_an_event_counts_the_tokens_that_it_carries():
-    assert read_event(b'data: {"tokens": [4, 5], "stop": false}\n') == 2
-    assert read_event(b'data: {"tokens": [], "stop": true}\n') == 0
+def test_an_event_tells_how_many_tokens_were_drawn_so_far_whatever_it_lists():
+    assert read_event(b'data: {"tokens": [4], "stop": false, "tokens_predicted": 3}\n') == 3
+    assert read_event(b'data: {"tokens": [], "stop": true, "tokens_predicted": 16}\n') == 16
     assert read_event(b"3f\r\n") == 0
     assert read_event(b"data: [DONE]\n") == 0
 
