@@ -41,7 +41,9 @@ ASK = Ask(token_ids=(5, 6), max_tokens=2)
 async def test_every_request_is_asked_for_its_own_prompt_without_a_cache():
     asked = []
     asks = [ASK, Ask(token_ids=(7,), max_tokens=2)]
-    async with llama_server(event(tokens_predicted=1), event(tokens_predicted=2), asked=asked) as port:
+    async with llama_server(
+        event(tokens_predicted=1), event(tokens_predicted=2), asked=asked
+    ) as port:
         waits_s = await ask_llama(port, asks)
 
     assert len(waits_s) == 2
