@@ -25,7 +25,7 @@ from lanehost.admin.servicer import AdminServicer
 from lanehost.admin.socket import serving_admin
 from lanehost.admission.line import Line
 from lanehost.console import StartupConsole
-from lanehost.disk_cache.folder import Folder, own_folder
+from lanehost.disk_cache.folder import Folder, owning_folder
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
 from lanehost.door.turnstile import Turnstile
@@ -267,9 +267,7 @@ class Master:
         """Own the folder of the disk tier from before the ranks are there until they are gone."""
         if self._settings.disk is None:
             return None
-        return await asyncio.to_thread(
-            stack.enter_context, own_folder(self._settings.disk.folder.absolute())
-        )
+        return await stack.enter_async_context(owning_folder(self._settings.disk.folder.absolute()))
 
     def _make_desk(
         self, journal: Journal | None, folder: Folder | None, text: ModelText, facts: GroupFacts

@@ -6,17 +6,19 @@ and once it has found that out its ranks are asked for nothing. Until then they 
 file of an entry, whole, as they would for any owner.
 
 Laws: one owner at a time; nobody waits for a disk in the event loop; works are done in the order
-in which they came, and each has its outcome.
+in which they came, and each has its outcome; a disk that hangs holds up the end of the server for
+a bounded time.
 """
 
 import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import structlog
 
@@ -39,9 +41,12 @@ from lanehost.disk_cache.shelf import (
     WriteManifest,
 )
 from lanehost.errors import StartupFailed
+from lanehost.fault import record_fault
 
 log = structlog.get_logger()
 
+# At the end a disk is waited for no longer.
+CLOSE_TIMEOUT_S = 5.0
 _LOCK = "lock"
 _MAX_LOCK_BYTES = 32
 
@@ -60,7 +65,10 @@ class Folder:
         self.path = path
         self.found = found
         self._number = number
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk-cache")
+        self._works: SimpleQueue[tuple[ShelfWork, asyncio.AbstractEventLoop] | None] = SimpleQueue()
+        # A daemon: no disk keeps the process from its end.
+        self._thread = threading.Thread(target=self._run, name="disk-cache", daemon=True)
+        self._thread.start()
         self._on_outcome: Callable[[ShelfOutcome], None] | None = None
 
     def __repr__(self) -> str:
@@ -78,16 +86,33 @@ class Folder:
     def start(self, work: ShelfWork) -> None:
         """Take a work; returns at once."""
         loop = asyncio.get_running_loop()
-        self._thread.submit(self._do_and_tell, work, loop)
+        self._works.put((work, loop))
 
-    def close(self) -> None:
-        """Do what was asked for, and end. Blocks: not for the event loop."""
-        self._thread.shutdown(wait=True)
+    def close(self) -> bool:
+        """Do what was asked for, and end; says whether that is done by now.
 
-    def _do_and_tell(self, work: ShelfWork, loop: asyncio.AbstractEventLoop) -> None:
-        outcome = self._do(work)
-        if self._on_outcome is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._on_outcome, outcome)
+        Blocks, for `CLOSE_TIMEOUT_S` at most: not for the event loop.
+        """
+        self._works.put(None)
+        self._thread.join(CLOSE_TIMEOUT_S)
+        is_closed = not self._thread.is_alive()
+        if not is_closed:
+            message = f"the disk has not answered for {CLOSE_TIMEOUT_S:g} s"
+            reason = FileReason.IO.value
+            log.warning("disk_cache_fault", work="close", reason=reason, message=message)
+        return is_closed
+
+    def _run(self) -> None:
+        while (asked := self._works.get()) is not None:
+            work, loop = asked
+            outcome = self._do(work)
+            # A loop that is closed is one whose server has ended.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._tell, outcome)
+
+    def _tell(self, outcome: ShelfOutcome) -> None:
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
 
     def _do(self, work: ShelfWork) -> ShelfOutcome:
         try:
@@ -108,6 +133,11 @@ class Folder:
         except OSError as err:
             return ShelfOutcome(
                 order_id=work.order_id, reason=reason_of(err), message=str(err.strerror)
+            )
+        except Exception as bug:  # noqa: BLE001 - the border of this thread: logged, and answered
+            fault = record_fault(bug)
+            return ShelfOutcome(
+                order_id=work.order_id, reason=FileReason.IO, message=f"a bug: {fault.record_id}"
             )
         return ShelfOutcome(order_id=work.order_id)
 
@@ -141,8 +171,24 @@ def own_folder(path: Path) -> Iterator[Folder]:
     try:
         yield folder
     finally:
-        folder.close()
-        os.close(handle)
+        # What the disk still has in hand is this server's: its lock ends with the process then.
+        if folder.close():
+            os.close(handle)
+
+
+@asynccontextmanager
+async def owning_folder(path: Path) -> AsyncIterator[Folder]:
+    """Own a folder beside the event loop, see `own_folder`.
+
+    Raises:
+        StartupFailed: As there.
+    """
+    owned = own_folder(path)
+    folder = await asyncio.to_thread(owned.__enter__)
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(owned.__exit__, None, None, None)
 
 
 def _check_owner(path: Path) -> None:

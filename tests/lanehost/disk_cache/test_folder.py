@@ -6,7 +6,8 @@ import threading
 import pytest
 import structlog
 
-from lanehost.disk_cache.folder import Folder, own_folder
+from lanehost.disk_cache import folder as folder_module
+from lanehost.disk_cache.folder import Folder, own_folder, owning_folder
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.manifests import find_manifests, manifest_path, write_manifest
 from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest, WriteManifest
@@ -83,6 +84,48 @@ async def test_a_folder_that_disappears_is_a_reason(tmp_path):
         (outcome,) = await outcomes(folder, write())
         assert outcome.reason is FileReason.GONE
         assert (outcome.is_done, outcome.is_disowned) == (False, False)
+
+
+async def test_a_bug_costs_its_work_and_no_more(tmp_path, monkeypatch):
+    with own_folder(tmp_path) as folder:
+        with monkeypatch.context() as bug:
+            bug.setattr(folder_module, "write_manifest", lambda *_: 1 / 0)
+            (first,) = await outcomes(folder, write())
+        (second,) = await outcomes(folder, write(2))
+    assert (first.reason, second.reason) == (FileReason.IO, None)
+
+
+async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_end(tmp_path, monkeypatch):
+    hung, goes_on = threading.Event(), threading.Event()
+
+    def hang(*_):
+        hung.set()
+        assert goes_on.wait(30)
+
+    monkeypatch.setattr(folder_module, "write_manifest", hang)
+    monkeypatch.setattr(folder_module, "CLOSE_TIMEOUT_S", 0.3)
+    num_turns = 0
+
+    async def turn():
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0.01)
+
+    turning = asyncio.create_task(turn())
+    with structlog.testing.capture_logs() as logs:
+        async with owning_folder(tmp_path) as folder:
+            folder.start(write())
+            await asyncio.to_thread(hung.wait, 10)
+            num_before = num_turns
+    assert num_turns > num_before + 5
+    assert [one["work"] for one in logs if one["event"] == "disk_cache_fault"] == ["close"]
+    # The disk may still write: nobody else owns the folder.
+    with pytest.raises(StartupFailed, match="another server"):
+        own_folder(tmp_path).__enter__()
+    turning.cancel()
+    goes_on.set()
+    assert folder.close()
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path):
