@@ -2,8 +2,8 @@
 
 Calls run on the engine's own loop, between its turns, so what they see is one moment's truth.
 
-Law: every call ends with a status; a bug of ours is INTERNAL with its record id, and harms no
-reply.
+Law: every call ends with a status; a bug of ours is INTERNAL with its record id; neither that nor
+a call that is given up harms a reply.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import grpc
 
 from lanehost.admin.v1 import admin_pb2 as pb
 from lanehost.admin.v1.admin_pb2_grpc import AdminServiceServicer
+from lanehost.disk_cache.index import DiskEntry
 from lanehost.engine.disk import EngineDisk
 from lanehost.fault import record_fault
 
@@ -84,17 +85,25 @@ class AdminServicer(AdminServiceServicer):
     ) -> pb.VerifyCacheResponse:
         """Have all ranks read all entries, one after the other; beside requests."""
         del request, context
-        loop = asyncio.get_running_loop()
         found = pb.VerifyCacheResponse()
         for entry in tuple(self._disk.tier.index):
-            verdict: asyncio.Future[bool] = loop.create_future()
             # Ranks that are lost answer, too: with False, and the entry is still there.
-            if not self._disk.verify(entry, verdict.set_result):
-                found.skipped += 1
-            elif await verdict:
+            is_whole = await self._verify(entry)
+            if is_whole:
                 found.whole += 1
-            elif self._disk.tier.has(entry):
+            elif is_whole is None or self._disk.tier.has(entry):
                 found.skipped += 1
             else:
                 found.broken += 1
         return found
+
+    async def _verify(self, entry: DiskEntry) -> bool | None:
+        """Return whether an entry is whole; None: it cannot be verified now."""
+        verdict: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def judge(is_whole: bool) -> None:  # noqa: FBT001 - a callback's one argument
+            # Who asked may have given up: that is no reason to harm the engine, which tells us.
+            if not verdict.done():
+                verdict.set_result(is_whole)
+
+        return await verdict if self._disk.verify(entry, judge) else None

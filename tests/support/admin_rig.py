@@ -12,9 +12,9 @@ PROMPT = tuple(range(1, 22))
 
 
 @asynccontextmanager
-async def answering(folder, *, scopes=("",)):
-    """Run it, with a prompt of each scope saved."""
-    rig = EngineRig(disk=FakeDisk())
+async def answering(folder, *, scopes=("",), **rig_args):
+    """Run it, with a prompt of each scope saved; `rig_args` are `EngineRig`'s."""
+    rig = EngineRig(disk=FakeDisk(), **rig_args)
     async with rig.running():
         for scope in scopes:
             await read_all(rig.send(make_job(PROMPT, max_tokens=3, scope=scope)))

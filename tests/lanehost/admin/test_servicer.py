@@ -8,8 +8,10 @@ from lanehost.admin.socket import socket_path
 from lanehost.admin.v1 import admin_pb2 as pb
 from lanehost.admin.v1.admin_pb2_grpc import AdminServiceStub
 from lanehost.disk_cache.interface import CheckFile, FileReason
+from lanehost.job import Finished
 from tests.support.admin_rig import PROMPT, answering
-from tests.support.jobs import make_job, read_all
+from tests.support.fake_engine import settle_loop
+from tests.support.jobs import ending, make_job, read_all
 
 
 async def ask(folder, method, request):
@@ -66,6 +68,25 @@ async def test_what_ranks_have_no_time_for_is_skipped(tmp_path):
         )
         said = await ask(tmp_path, "VerifyCache", pb.VerifyCacheRequest())
         assert (said.whole, said.broken, said.skipped) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_who_gives_up_a_verify_harms_no_reply(tmp_path, is_lost):
+    async with answering(tmp_path, num_epochs=2) as rig:
+        rig.ranks.files.turns = None
+        servicer = AdminServicer(rig.disk)
+        call = asyncio.create_task(servicer.VerifyCache(pb.VerifyCacheRequest(), None))
+        await settle_loop()
+        call.cancel()
+        await settle_loop()
+        assert call.cancelled()
+        rig.ranks.files.turns = lambda: 0
+        if is_lost:
+            rig.ranks.lose()
+        else:
+            rig.ranks.files.let_all_back()
+        events = await read_all(rig.send(make_job(PROMPT, max_tokens=3, scope="other")))
+        assert isinstance(ending(events), Finished)
 
 
 async def test_a_bug_of_ours_is_a_status():
