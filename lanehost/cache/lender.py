@@ -8,7 +8,12 @@ class Lender(Protocol):
 
     @property
     def is_lending(self) -> bool:
-        """Whether blocks will come back by themselves that cannot be recalled."""
+        """Whether blocks will soon come back by themselves that cannot be recalled."""
+        ...
+
+    @property
+    def is_late(self) -> bool:
+        """Whether some are not back though it is time: nobody knows when they will be."""
         ...
 
     def recall(self) -> bool:
@@ -22,6 +27,11 @@ class NoLender:
     @property
     def is_lending(self) -> bool:
         """Nothing will come back."""
+        return False
+
+    @property
+    def is_late(self) -> bool:
+        """Nothing is to come back."""
         return False
 
     def recall(self) -> bool:

@@ -4,15 +4,17 @@ A fetched prefix becomes an entry of the memory tier, in blocks that were taken 
 that waited finds it there like any other. A save holds the entry that it reads.
 
 Laws: a job is held up for one fetch an epoch, and for `FETCH_TIMEOUT_S` at most: then it goes on
-without, and while a disk is that late nobody waits for it; blocks that ranks may still write are
-nobody else's, however late; saves hold a quarter of the blocks at most, or those of one, and give
-them up to lanes and jobs that have none left.
+without, and while a disk is that late nobody waits for it, nor for the blocks of its fetch: lanes
+park as if these were not there; blocks that ranks may still write are nobody else's, however late;
+saves hold a quarter of the blocks at most, or those of one, and give them up to lanes and jobs
+that have none left.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import Entry, PromptCache
@@ -66,9 +68,17 @@ class _Waiting:
     """What is known of a job that was looked up: tokens in memory then, tokens fetched since."""
 
     is_held_up: bool = False
-    is_late: bool = False
     num_in_memory: int = 0
     num_fetched: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Fetching:
+    """A fetch that has not ended: who waited for it, whether it has blocks, whether it is late."""
+
+    known: _Waiting
+    is_filling: bool = False
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +118,8 @@ class EngineDisk:
         self._jobs: dict[str, _Waiting] = {}
         # Block → how many saves read it.
         self._saved: Counter[int] = Counter()
-        self._num_filling = 0
-        # Fetches that nobody waits for any more, and that have not ended.
-        self._num_late = 0
+        self._fetching: dict[int, _Fetching] = {}
+        self._fetch_ids = count()
 
     def __repr__(self) -> str:
         return f"<EngineDisk {self._tier!r} {len(self._jobs)} jobs>"
@@ -127,8 +136,13 @@ class EngineDisk:
 
     @property
     def is_lending(self) -> bool:
-        """Whether a fetch fills blocks now."""
-        return self._num_filling > 0
+        """Whether a fetch fills blocks now, and is not late."""
+        return any(one.is_filling and not one.is_late for one in self._fetching.values())
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a fetch is late that fills blocks."""
+        return any(one.is_filling and one.is_late for one in self._fetching.values())
 
     def recall(self) -> bool:
         """Give up all saves; says whether there was one."""
@@ -154,10 +168,9 @@ class EngineDisk:
         match news:
             case FileNews(outcome=outcome):
                 self._tier.take(outcome)
-            case FetchLate(job_id=job_id):
-                if (known := self._jobs.get(job_id)) is not None and known.is_held_up:
-                    known.is_held_up, known.is_late = False, True
-                    self._num_late += 1
+            case FetchLate(fetch_id=fetch_id):
+                if (fetching := self._fetching.get(fetch_id)) is not None:
+                    fetching.is_late, fetching.known.is_held_up = True, False
 
     def holds_up(self, head: Sequence, num_cached_tokens: int) -> bool:
         """Say whether a job waits for a prefix that is on its way; begin to bring it."""
@@ -241,21 +254,24 @@ class EngineDisk:
 
     def _look_up(self, head: Sequence, known: _Waiting) -> bool:
         assert self._held is not None
-        job_id = head.job.job_id
         entry = self._tier.find(head.job.scope, head.token_ids)
         if entry is None:
             return False
         if entry.num_tokens <= known.num_in_memory:
             self._tier.note_use(entry)
             return False
-        if self._num_late or not self._tier.fetch(
-            self._fetch(head.job.scope, entry, known, self._held)
-        ):
+        if any(one.is_late for one in self._fetching.values()):
             return False
-        self._call_later(FETCH_TIMEOUT_S, lambda: self._inbox.put(FetchLate(job_id)))
+        fetch_id, fetching = next(self._fetch_ids), _Fetching(known)
+        if not self._tier.fetch(self._fetch(head.job.scope, entry, fetch_id, fetching)):
+            return False
+        self._fetching[fetch_id] = fetching
+        self._call_later(FETCH_TIMEOUT_S, lambda: self._inbox.put(FetchLate(fetch_id)))
         return True
 
-    def _fetch(self, scope: str, entry: DiskEntry, known: _Waiting, held: _Held) -> Fetch:
+    def _fetch(self, scope: str, entry: DiskEntry, fetch_id: int, fetching: _Fetching) -> Fetch:
+        assert self._held is not None
+        held, known = self._held, fetching.known
         block_ids: tuple[int, ...] | None = None
 
         def take_blocks() -> tuple[int, ...] | None:
@@ -265,17 +281,16 @@ class EngineDisk:
             headroom = sum(lane.is_running for lane in held.lanes)
             if held.cache.make_room(num_blocks + headroom):
                 block_ids = held.blocks.take(num_blocks)
-                self._num_filling += 1
+                fetching.is_filling = True
             else:
                 self._tier.counters.faults["no_blocks"] += 1
             return block_ids
 
         def end(is_done: bool) -> None:  # noqa: FBT001 - a callback's one argument
             known.is_held_up = False
-            self._num_late -= known.is_late
+            del self._fetching[fetch_id]
             if block_ids is None:
                 return
-            self._num_filling -= 1
             if is_done:
                 held.cache.keep(scope, entry.manifest.token_ids, block_ids)
                 known.num_fetched = entry.num_tokens

@@ -87,9 +87,9 @@ class FileNews:
 
 @dataclass(frozen=True, slots=True)
 class FetchLate:
-    """A job has waited long enough for the disk."""
+    """A job has waited long enough for this fetch from the disk."""
 
-    job_id: str
+    fetch_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 Laws: the lane that sat down first gets its block first, and is never parked while
 another runs; so the oldest always goes on, and no set of lanes can wait for each other.
-Nobody is parked while blocks are still to come back, of a lane that has ended or of a work that
-fills them; and works that only read blocks give them up first.
+Nobody is parked while blocks are soon to come back, of a lane that has ended or of a work that
+fills them; works that only read blocks give them up first; and where a work is late, lanes park as
+if its blocks were not there: only a lane that needs these, too, waits for it.
 """
 
 from lanehost.cache.blocks import BlockPool
@@ -33,6 +34,8 @@ def grow_lanes(
             return None
         else:
             newest = [other for other in by_age if other.is_running][-1]
+            if newest is by_age[0] and lender.is_late:
+                return None
             assert newest is not by_age[0], "a job that the whole pool cannot hold was accepted"
             return newest
     return None

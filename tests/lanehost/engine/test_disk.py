@@ -163,6 +163,70 @@ async def test_a_disk_that_hangs_holds_a_job_up_for_a_bounded_time():
         rig.ranks.files.let_all_back()
 
 
+async def test_a_disk_that_hangs_while_it_fills_blocks_stops_no_reply():
+    rig = EngineRig(disk=await saved_disk(), facts=fake_facts(num_blocks=16))
+    rig.ranks.files.turns = None
+    async with rig.running():
+        first = asyncio.create_task(reply_of(rig, make_job(PROMPT, max_tokens=3)))
+        await settle_loop()
+        while rig.ranks.files.waiting and not isinstance(rig.ranks.files.waiting[0], AdoptFile):
+            rig.ranks.files.let_one_back()
+            await settle_loop()
+        assert rig.disk.is_lending
+        rig.timers.run_out()
+        # Together they need more than what is left of the blocks, so one has to park.
+        others = [
+            asyncio.create_task(reply_of(rig, make_job(ids, max_tokens=24, scope="b")))
+            for ids in (PROMPT[:4], PROMPT[4:8])
+        ]
+        await settle_loop(400)
+        assert first.done()
+        assert all(one.done() for one in others)
+        assert rig.disk.is_late
+        rig.ranks.files.turns = lambda: 0
+        rig.ranks.files.let_all_back()
+    assert not rig.disk.is_late
+
+
+async def test_a_fetch_is_late_though_its_job_has_left():
+    rig = EngineRig(disk=await saved_disk())
+    rig.ranks.files.turns = None
+    async with rig.running():
+        job = make_job(PROMPT, max_tokens=3)
+        stream = rig.send(job)
+        await settle_loop()
+        rig.inbox.put(Cancel(job.job_id, CancelCause.CLIENT))
+        assert isinstance(ending([event async for event in stream]), Failed)
+        while not isinstance(rig.ranks.files.waiting[0], AdoptFile):
+            rig.ranks.files.let_one_back()
+            await settle_loop()
+        rig.timers.run_out()
+        await settle_loop()
+        assert (rig.disk.is_lending, rig.disk.is_late) == (False, True)
+        rig.ranks.files.turns = lambda: 0
+        rig.ranks.files.let_all_back()
+
+
+async def test_a_fetch_of_an_epoch_that_is_over_makes_none_late():
+    rig = EngineRig(disk=await saved_disk(), num_epochs=2)
+    rig.ranks.files.turns = None
+    async with rig.running():
+        running = asyncio.create_task(reply_of(rig, make_job(PROMPT, max_tokens=3)))
+        await settle_loop()
+        before = list(rig.timers.waiting)
+        assert before
+        rig.ranks.lose()
+        await settle_loop()
+        for call in before:
+            call()
+        await settle_loop()
+        assert not running.done()
+        files = rig.epochs.all[1].files
+        files.turns = lambda: 0
+        files.let_all_back()
+        assert (await running).disk_cached_tokens == 20
+
+
 async def test_while_one_waits_for_the_disk_other_scopes_go_on():
     disk = await saved_disk(make_job(PROMPT, max_tokens=3, scope="a"))
     rig = EngineRig(disk=disk)

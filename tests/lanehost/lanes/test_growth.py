@@ -1,6 +1,7 @@
 import pytest
 
 from lanehost.cache.blocks import BlockPool
+from lanehost.cache.lender import NO_LENDER, NoLender
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.lanes.growth import grow_lanes
 from lanehost.lanes.lane import LaneEvent
@@ -20,8 +21,8 @@ class Rooms:
         lane.num_planned_tokens = 4
         return lane
 
-    def grow(self):
-        return grow_lanes(self.lanes, self.blocks, self.cache)
+    def grow(self, lender=NO_LENDER):
+        return grow_lanes(self.lanes, self.blocks, self.cache, lender)
 
 
 def test_a_lane_without_a_block_for_its_next_position_gets_one():
@@ -72,6 +73,32 @@ def test_nobody_parks_while_blocks_of_an_ended_lane_are_still_to_come_back():
     _, _, ending = (rooms.seat_full() for _ in range(3))
     ending.fire(LaneEvent.FINISHED)
     assert rooms.grow() is None
+
+
+class LateLender(NoLender):
+    is_late = True
+
+
+def test_where_a_work_is_late_lanes_park_as_if_its_blocks_were_not_there():
+    rooms = Rooms(num_blocks=3)
+    rooms.blocks.take(1)
+    oldest, newest = rooms.seat_full(), rooms.seat_full()
+    assert rooms.grow(LateLender()) is newest
+    newest.fire(LaneEvent.FINISHED)
+    rooms.blocks.give_back(rooms.lanes.release(newest))
+    assert rooms.grow(LateLender()) is None
+    assert oldest.can_decode
+
+
+def test_the_oldest_waits_for_a_late_work_when_nobody_else_has_a_block():
+    rooms = Rooms(num_blocks=2)
+    lent = rooms.blocks.take(1)
+    oldest = rooms.seat_full()
+    assert rooms.grow(LateLender()) is None
+    assert not oldest.can_decode
+    rooms.blocks.give_back(lent)
+    rooms.grow(LateLender())
+    assert oldest.can_decode
 
 
 def test_the_oldest_alone_never_parks():
