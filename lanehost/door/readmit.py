@@ -78,6 +78,7 @@ def _job(accepted: Accepted, now_s: float) -> Job:
         scope=accepted.scope,
         priority=accepted.priority,
         marks=accepted.marks,
+        disk_use=accepted.disk_use,
     )
 
 

@@ -316,6 +316,7 @@ def _accepted(job: Job, stop: StopParams, number: int) -> Accepted:
         max_tokens=job.max_tokens,
         draw=job.draw,
         stop=stop,
+        disk_use=job.disk_use,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from lanehost.frames import check_fields, pack_fields, unpack_fields
-from lanehost.job import Finished, Priority, StopParams
+from lanehost.job import DiskUse, Finished, Priority, StopParams
 from ranks.plan import Draw
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
@@ -63,6 +63,7 @@ class Accepted:
     max_tokens: _Number
     draw: Draw
     stop: StopParams
+    disk_use: DiskUse = DiskUse.DEFAULT
     num_recoveries: _Number = 0
     kind: Literal["accepted"] = "accepted"
 

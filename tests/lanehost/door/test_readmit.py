@@ -9,14 +9,15 @@ from lanehost.door.readmit import MAX_RECOVERIES, readmit
 from lanehost.engine.reply import Reply
 from lanehost.engine.stops import StopRules
 from lanehost.errors import DoesNotFit, InvalidRequest, PoisonedRequest
-from lanehost.job import FinishReason, StopParams
+from lanehost.job import DiskUse, FinishReason, StopParams
+from lanehost.journal.recovery import recover
 from lanehost.journal.streams import KnownStream
 from lanehost.keys import KeyRing, Scope, digest_of
 from ranks.plan import Draw
 from tests.support.cards import make_card
 from tests.support.door_rig import DoorRig
-from tests.support.jobs import BrokenDetokenizer, WordDetokenizer
-from tests.support.journals import accepted, open_journal, tokens_on_disk
+from tests.support.jobs import BrokenDetokenizer, WordDetokenizer, make_job
+from tests.support.journals import MODEL, accepted, open_journal, tokens_on_disk
 
 
 def new_reply(stop, max_tokens):
@@ -34,6 +35,15 @@ def test_it_goes_on_from_its_prompt_and_the_tokens_on_record():
     assert ticket.sequence.token_ids == (*job.prompt_ids, 5, 6)
     assert (job.job_id, job.label, job.marks, job.arrived_s) == ("job-1", "mine", (1,), 7.0)
     assert (job.deadline_s, ticket.num_given, ticket.reply.num_tokens) == (None, 2, 2)
+
+
+@pytest.mark.parametrize("use", DiskUse)
+def test_what_it_lets_the_disk_do_goes_on_too(tmp_path, use):
+    journal = open_journal(tmp_path)
+    journal.accept(make_job(disk_use=use), StopParams())
+    journal.close()
+    (known,) = recover(tmp_path, MODEL, max_file_bytes=1 << 40).streams.open
+    assert taken_up(known.accepted).job.disk_use is use
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanehost.frames import NotARecord
-from lanehost.job import FinishReason, Priority, StopParams
+from lanehost.job import DiskUse, FinishReason, Priority, StopParams
 from lanehost.journal import records
 from lanehost.journal.records import Closed, Drawn, Ended, Ready, pack, unpack
 from ranks.plan import Draw
@@ -26,6 +26,7 @@ RECORDS = [
         marks=(1, 2),
         draw=Draw(temperature=0.8, top_p=0.5, top_k=3, min_p=0.1, seed=(1 << 64) - 1),
         stop=StopParams(strings=("é", "\n\n"), token_ids=(5,), ignore_eos=True),
+        disk_use=DiskUse.READ,
         num_recoveries=2,
     ),
     drawn(1, 0, 5, 6),
@@ -40,6 +41,12 @@ RECORDS = [
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.kind)
 def test_what_is_packed_unpacks_to_an_equal_record(record):
     assert unpack(pack(record)) == record
+
+
+def test_one_of_a_build_before_the_disk_has_the_default():
+    fields = msgpack.unpackb(pack(accepted()))
+    del fields["disk_use"]
+    assert unpack(msgpack.packb(fields)) == accepted()
 
 
 @given(st.sampled_from(RECORDS), st.data())
