@@ -5,7 +5,8 @@
 
 Laws: a fetch ends once; no block is taken for a file that is not what it should be, nor written
 after its fetch has ended, but by an epoch that is over with its blocks; a file that is not what
-it should be is a miss: moved aside, counted, never found again.
+it should be is a miss: moved aside, counted, never found again; of an entry that is dismissed
+meanwhile (a flush) nothing is kept.
 """
 
 from collections.abc import Callable
@@ -103,11 +104,15 @@ class Fetches:
         if outcome.reason is not None:
             self._take_refusal(fetch, outcome)
             return
-        entry, counters = fetch.entry, self._works.counters
+        works, entry = self._works, fetch.entry
+        if works.is_dismissed(entry):
+            self._keep(fetch)
+            return
+        counters = works.counters
         counters.hits += 1
         counters.hit_tokens += entry.num_tokens
-        counters.fetch_seconds += self._works.clock() - self._open[entry.name][1]
-        self._works.fire(entry.name, FileEvent.ADOPTED)
+        counters.fetch_seconds += works.clock() - self._open[entry.name][1]
+        works.fire(entry.name, FileEvent.ADOPTED)
         self._note_use(entry)
         self._end(fetch, is_done=True)
 
@@ -137,6 +142,7 @@ class Fetches:
     def _end(self, fetch: Fetch, *, is_done: bool) -> None:
         del self._open[fetch.entry.name]
         fetch.entry.num_users -= 1
+        self._works.let_go(fetch.entry)
         fetch.on_done(is_done)
 
     def _drop_checked(self, entry: DiskEntry) -> None:

@@ -23,7 +23,7 @@ from lanehost.disk_cache.interface import (
 from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.shelf import ShelfOutcome
 from lanehost.disk_cache.states import FileEvent
-from lanehost.disk_cache.works import HARMLESS, Works, ignore
+from lanehost.disk_cache.works import HARMLESS, Removal, Works, ignore
 
 log = structlog.get_logger()
 
@@ -63,7 +63,9 @@ class Saves:
         # Its blocks were given up: what the ranks write now is worth nothing.
         self._is_recalled = False
         # Written by the ranks, and in no index yet.
-        self._listing_bytes = 0
+        self._listing: dict[FileName, Manifest] = {}
+        # Of these, what becomes of those that are dismissed.
+        self._dismissed: dict[FileName, Removal] = {}
 
     def __repr__(self) -> str:
         return f"<Saves {len(self._waiting)} wait, {self._saving and self._saving.name}>"
@@ -72,6 +74,10 @@ class Saves:
     def num_waiting(self) -> int:
         """Saves that wait for their turn."""
         return len(self._waiting)
+
+    @property
+    def _listing_bytes(self) -> int:
+        return sum(manifest.num_bytes for manifest in self._listing.values())
 
     def add(self, save: Save) -> None:
         """Have a prefix written in its turn, or drop it and count why; nothing if it is there."""
@@ -108,6 +114,16 @@ class Saves:
         for save in recalled:
             self._drop(save, "recalled")
         return bool(recalled)
+
+    def dismiss(self, is_meant: Callable[[Manifest], bool], how: Removal) -> int:
+        """Recall all, and have those removed whose manifest is being written, if they are meant.
+
+        Returns how many of the latter there are.
+        """
+        self.recall()
+        meant = [name for name, manifest in self._listing.items() if is_meant(manifest)]
+        self._dismissed.update(dict.fromkeys(meant, how))
+        return len(meant)
 
     def end_epoch(self) -> None:
         """Release all: their blocks are gone."""
@@ -164,16 +180,19 @@ class Saves:
         works.fire(save.name, FileEvent.WRITTEN)
         works.counters.save_seconds += outcome.seconds
         manifest = replace(save.manifest, rank_bytes=outcome.num_bytes, used=works.index.uses)
-        self._listing_bytes += manifest.num_bytes
+        self._listing[save.name] = manifest
         works.write(manifest, lambda listed: self._take_listed(manifest, listed))
 
     def _take_listed(self, manifest: Manifest, outcome: ShelfOutcome) -> None:
         name, works = manifest.header.name, self._works
-        self._listing_bytes -= manifest.num_bytes
+        del self._listing[name]
+        how = self._dismissed.pop(name, None)
         if outcome.reason is not None:
             works.note_fault("list", outcome.reason, outcome.message)
+            how = DeleteFiles
+        if how is not None:
             works.fire(name, FileEvent.FAILED)
-            works.unlist(name, DeleteFiles)
+            works.unlist(name, how)
             return
         works.fire(name, FileEvent.LISTED)
         works.index.add(manifest)

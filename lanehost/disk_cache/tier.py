@@ -5,27 +5,27 @@ verify its file, and only then asks for blocks to copy it into. What is in them 
 the memory tier from then on, and that tier's laws hold for it (ADR 25).
 
 Laws: a save and a fetch end exactly once, whatever becomes of ranks and disks; an entry is found
-only while all its files and its manifest are there; at most one save is with the ranks, and none
-begins while a fetch is; all files together keep to the budget; a fault of a disk costs saves and
-hits, and nothing else.
+only while all its files and its manifest are there, and what was flushed is not found, nor fetched,
+unless it is saved anew; at most one save is with the ranks, and none begins while a fetch is; all
+files together keep to the budget; a fault of a disk costs saves and hits, and nothing else.
 """
 
 from collections.abc import Callable
 
 from lanehost.disk_cache.counters import DiskCounters
 from lanehost.disk_cache.fetches import Fetch, Fetches
+from lanehost.disk_cache.identity import scope_digest
 from lanehost.disk_cache.index import DiskEntry, DiskIndex
 from lanehost.disk_cache.interface import (
     DeleteFiles,
-    FileName,
     FileOutcome,
     RankFiles,
     SetAside,
 )
+from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.saves import Save, Saves
 from lanehost.disk_cache.shelf import Shelf, ShelfOutcome
-from lanehost.disk_cache.states import FileEvent, FileState
-from lanehost.disk_cache.works import Works, ignore
+from lanehost.disk_cache.works import Removal, Works, ignore
 
 # Uses that are not on disk yet: a master that is killed forgets no more.
 _MAX_UNWRITTEN_USES = 32
@@ -119,30 +119,40 @@ class DiskTier:
         """Begin to bring an entry back; False, and nothing comes of it, when that cannot be now."""
         return self._fetches.begin(fetch)
 
-    def distrust(self, name: FileName) -> None:
-        """Have an entry moved aside that drew something else than a cold run."""
-        entry = next((entry for entry in self._index if entry.name == name), None)
-        if entry is not None and self._works.state(name) is FileState.SAVED:
-            self._works.remove(entry, FileEvent.EVICTED, SetAside)
+    def distrust(self, scope: str, token_ids: tuple[int, ...]) -> None:
+        """Have all entries moved aside that these tokens begin with: it drew something else.
+
+        Those on their way to the disk or back go, too.
+        """
+        owner = scope_digest(scope)
+
+        def is_meant(manifest: Manifest) -> bool:
+            covered = manifest.token_ids
+            return manifest.owner == owner and covered == token_ids[: len(covered)]
+
+        self._dismiss(is_meant, SetAside)
 
     def flush(self, scope: str | None) -> tuple[int, int]:
-        """Remove the entries of a scope, of all when it is None; nothing comes of open saves.
+        """Remove the entries of a scope, of all when it is None, those on their way included.
 
-        Returns how many go, and how many stay or are still to come, because they are in use.
+        Returns how many go now, and how many go as soon as nobody works with them.
         """
-        self.recall_saves()
-        chosen = tuple(self._index) if scope is None else self._index.of_scope(scope)
-        idle = [one for one in chosen if self._works.state(one.name) is FileState.SAVED]
-        for entry in idle:
-            self._works.remove(entry, FileEvent.EVICTED, DeleteFiles)
+        owner = None if scope is None else scope_digest(scope)
+        gone = self._dismiss(lambda one: owner is None or one.owner == owner, DeleteFiles)
         if scope is None:
             self._works.forget_rest()
-        return len(idle), len(chosen) - len(idle) + self._works.num_listing
+        return gone
 
     def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
         """Take what ranks or shelf did; of an epoch that is over it says nothing any more."""
         self._works.take(outcome)
         self._begin_next()
+
+    def _dismiss(self, is_meant: Callable[[Manifest], bool], how: Removal) -> tuple[int, int]:
+        num_later = self._saves.dismiss(is_meant, how)
+        chosen = [entry for entry in self._index if is_meant(entry.manifest)]
+        num_now = sum([self._works.dismiss(entry, how) for entry in chosen])
+        return num_now, num_later + len(chosen) - num_now
 
     def _begin_next(self) -> None:
         if not self._fetches.num_open:

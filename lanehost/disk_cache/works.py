@@ -3,7 +3,8 @@
 Laws: every work that ranks or shelf take is answered once, or forgotten with its epoch, and an
 answer goes to who asked; a manifest is removed before its files, which stay as long as it does;
 what could not be removed is tried again later; files are removed many at once, by one work at a
-time; who does not own the folder any more asks the ranks for nothing.
+time; who does not own the folder any more asks the ranks for nothing; an entry that is dismissed
+is found no more from that moment, and goes as soon as nobody works with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ MAX_REMOVED = 256
 # What says nothing against the disk, nor against the file.
 HARMLESS = frozenset({FileReason.BUSY, FileReason.NO_ROOM, FileReason.UNCHECKED})
 
-_Removal = type[DeleteFiles] | type[SetAside]
+Removal = type[DeleteFiles] | type[SetAside]
 
 
 class Works:
@@ -63,12 +64,14 @@ class Works:
         self._on_shelf: dict[int, Callable[[ShelfOutcome], None]] = {}
         # Whose files ranks are removing now, and whose are next: those of entries that are
         # leaving and have no manifest any more, and of some that never were entries.
-        self._removing: dict[_Removal, list[FileName]] = {}
-        self._to_remove: dict[_Removal, list[FileName]] = {DeleteFiles: [], SetAside: []}
+        self._removing: dict[Removal, list[FileName]] = {}
+        self._to_remove: dict[Removal, list[FileName]] = {DeleteFiles: [], SetAside: []}
         # Whose manifest could not be removed, and how their files go after it.
-        self._stuck: dict[FileName, _Removal] = {}
+        self._stuck: dict[FileName, Removal] = {}
         self._remove_again_at_s = clock()
         self._is_disowned = False
+        # What becomes of entries that are dismissed while somebody works with them.
+        self._dismissed: dict[FileName, Removal] = {}
         self._paused_until_s = clock()
 
     def __repr__(self) -> str:
@@ -88,11 +91,6 @@ class Works:
     def is_paused(self) -> bool:
         """Whether a disk has failed a work just now."""
         return self.clock() < self._paused_until_s
-
-    @property
-    def num_listing(self) -> int:
-        """Entries whose manifest is being written."""
-        return sum(state is FileState.LISTING for state in self._states.values())
 
     def state(self, name: FileName) -> FileState | None:
         """Return where an entry is; None: there is none."""
@@ -157,13 +155,36 @@ class Works:
         self._on_shelf[work.order_id] = self._take_emptied
         self._shelf.start(work)
 
-    def remove(self, entry: DiskEntry, event: FileEvent, how: _Removal) -> None:
-        """Take an entry out of look-ups, and off the disk."""
-        self.index.remove(entry)
+    def remove(self, entry: DiskEntry, event: FileEvent, how: Removal) -> None:
+        """Take an entry out of look-ups, and off the disk, as was said when it was dismissed."""
+        how = self._dismissed.pop(entry.name, how)
+        if self.index.covers(entry.name):
+            self.index.remove(entry)
         self.fire(entry.name, event)
         self.unlist(entry.name, how)
 
-    def unlist(self, name: FileName, how: _Removal) -> None:
+    def dismiss(self, entry: DiskEntry, how: Removal) -> bool:
+        """Take an entry out of look-ups at once, and off the disk; says whether that began too.
+
+        If not, somebody works with it, and `let_go` has it removed.
+        """
+        if self.state(entry.name) is FileState.SAVED:
+            self.remove(entry, FileEvent.EVICTED, how)
+            return True
+        self.index.remove(entry)
+        self._dismissed[entry.name] = how
+        return False
+
+    def is_dismissed(self, entry: DiskEntry) -> bool:
+        """Say whether an entry goes as soon as nobody works with it."""
+        return entry.name in self._dismissed
+
+    def let_go(self, entry: DiskEntry) -> None:
+        """Nobody works with an entry any more: remove it, if it was dismissed meanwhile."""
+        if (how := self._dismissed.get(entry.name)) is not None:
+            self.remove(entry, FileEvent.EVICTED, how)
+
+    def unlist(self, name: FileName, how: Removal) -> None:
         """Remove a manifest and then the files of an entry that is leaving."""
         work = RemoveManifest(order_id=self.next_id(), name=name)
         self._on_shelf[work.order_id] = lambda outcome: self._take_unlisted(name, how, outcome)
@@ -210,7 +231,7 @@ class Works:
         if outcome.reason is not None:
             self.note_fault("empty_aside", outcome.reason, outcome.message)
 
-    def _take_unlisted(self, name: FileName, how: _Removal, outcome: ShelfOutcome) -> None:
+    def _take_unlisted(self, name: FileName, how: Removal, outcome: ShelfOutcome) -> None:
         if outcome.reason is None:
             self._remove_files(name, how)
             return
@@ -218,14 +239,14 @@ class Works:
         self._stuck[name] = how
         self._remove_again_at_s = self.clock() + PAUSE_S
 
-    def _remove_files(self, name: FileName, how: _Removal) -> None:
+    def _remove_files(self, name: FileName, how: Removal) -> None:
         if self.has_ranks:
             self._to_remove[how].append(name)
             self._remove_next(how)
         else:  # the next ones sweep
             self._end_removal(name)
 
-    def _remove_next(self, how: _Removal) -> None:
+    def _remove_next(self, how: Removal) -> None:
         """Have the ranks remove what waits, unless they are at it."""
         waiting = self._to_remove[how]
         if not waiting or how in self._removing or self.clock() < self._remove_again_at_s:
@@ -239,7 +260,7 @@ class Works:
             for name in names:
                 self._end_removal(name)
 
-    def _take_removed(self, how: _Removal, outcome: FileOutcome) -> None:
+    def _take_removed(self, how: Removal, outcome: FileOutcome) -> None:
         names = self._removing.pop(how)
         if outcome.reason is None:
             for name in names:
@@ -267,7 +288,7 @@ class Works:
             self.fire(name, FileEvent.REMOVED)
 
 
-def _all(by_kind: Mapping[_Removal, list[FileName]]) -> Iterator[FileName]:
+def _all(by_kind: Mapping[Removal, list[FileName]]) -> Iterator[FileName]:
     for names in by_kind.values():
         yield from names
 

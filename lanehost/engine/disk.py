@@ -56,7 +56,7 @@ class DiskParts:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How many prefixes left memory and disk, and how many stay there because they are in use."""
+    """How many prefixes left memory and disk, and how many leave it once nobody works with them."""
 
     num_in_memory: int
     num_on_disk: int
@@ -194,12 +194,10 @@ class EngineDisk:
 
     def distrust(self, scope: str, token_ids: tuple[int, ...]) -> None:
         """Forget all that these tokens begin with, in memory too: it drew something else."""
-        # With one token more: a look-up leaves one to run.
-        prompt, before = (*token_ids, 0), None
-        while (entry := self._tier.find(scope, prompt)) is not None and entry is not before:
-            self._tier.distrust(entry.name)
-            before = entry
+        self._tier.distrust(scope, token_ids)
         cache = self.cache
+        # With one token more: a look-up leaves one to run.
+        prompt = (*token_ids, 0)
         while cache is not None and (borrow := cache.borrow(scope, prompt)) is not None:
             cache.forget(borrow.entry)
             cache.report(borrow)

@@ -1,9 +1,12 @@
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lanehost.disk_cache.identity import scope_digest
 from lanehost.disk_cache.interface import (
     AdoptFile,
+    CheckFile,
     FileReason,
     SaveFile,
 )
@@ -87,13 +90,39 @@ def test_after_some_uses_they_are_written_by_themselves():
 def test_one_that_is_distrusted_is_moved_aside():
     rig = TierRig()
     rig.saved(range(8))
-    rig.tier.distrust(rig.tier.find("s", tuple(range(9))).name)
+    rig.saved(range(8), scope="t")
+    rig.saved(range(4))
+    rig.saved(range(100, 108))
+    rig.tier.distrust("s", tuple(range(9)))
     rig.settle()
-    assert (len(rig.disk.aside), rig.index.num_entries) == (1, 0)
-    rig.tier.distrust(rig.disk.aside[0])
+    assert (len(rig.disk.aside), rig.index.num_entries) == (2, 2)
 
 
-def test_a_flush_of_a_scope_leaves_others_and_those_in_use():
+@pytest.mark.parametrize("is_written", [False, True])
+def test_one_that_is_distrusted_on_its_way_is_never_found(is_written):
+    rig = TierRig()
+    rig.save(range(8))
+    if is_written:
+        rig.files.let_all_back()
+    rig.save(range(4))
+    rig.tier.distrust("s", tuple(range(9)))
+    rig.settle()
+    assert (rig.index.num_entries, rig.disk.files, rig.disk.manifests) == (0, {}, {})
+
+
+@pytest.mark.parametrize("phase", [CheckFile, AdoptFile])
+def test_one_that_is_distrusted_while_it_is_fetched_comes_to_nothing(phase):
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    while not isinstance(rig.files.waiting[0], phase):
+        rig.files.let_one_back()
+    rig.tier.distrust("s", tuple(range(9)))
+    rig.settle()
+    assert (rig.fetched, len(rig.disk.aside)) == ([False], 1)
+
+
+def test_a_flush_of_a_scope_leaves_others():
     rig = TierRig()
     rig.saved(range(8))
     rig.saved(range(8), scope="t")
@@ -101,20 +130,59 @@ def test_a_flush_of_a_scope_leaves_others_and_those_in_use():
     assert rig.fetch(range(9))
     assert rig.tier.flush("s") == (1, 1)
     rig.settle()
-    assert rig.index.num_entries == 2
-    assert rig.tier.flush(None) == (2, 0)
+    assert rig.index.num_entries == 1
+    assert rig.tier.flush(None) == (1, 0)
 
 
-def test_a_flush_leaves_nothing_to_come_but_what_it_counts():
+def test_nothing_comes_of_saves_that_are_flushed():
     rig = TierRig()
     rig.save(range(8))
     rig.files.let_all_back()
     rig.save(range(100, 108))
+    rig.save(range(200, 208))
     assert rig.tier.flush(None) == (0, 1)
     rig.settle()
-    assert rig.tier.flush(None) == (1, 0)
+    assert (rig.index.num_entries, rig.disk.files, rig.disk.manifests) == (0, {}, {})
+    rig.saved(range(8))
+    assert rig.index.num_entries == 1
+
+
+def test_a_flush_of_a_scope_leaves_what_is_listed_of_others():
+    rig = TierRig()
+    rig.save(range(8), scope="t")
+    rig.files.let_all_back()
+    assert rig.tier.flush("s") == (0, 0)
     rig.settle()
-    assert rig.disk.files == {}
+    assert rig.index.num_entries == 1
+
+
+@pytest.mark.parametrize("reason", [None, FileReason.BUSY, FileReason.CHECKSUM])
+@pytest.mark.parametrize("phase", [CheckFile, AdoptFile])
+def test_a_fetch_of_what_is_flushed_meanwhile_comes_to_nothing(phase, reason):
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    while not isinstance(rig.files.waiting[0], phase):
+        rig.files.let_one_back()
+    assert rig.tier.flush("s") == (0, 1)
+    assert rig.tier.find("s", tuple(range(9))) is None
+    rig.files.fault = lambda work: reason if isinstance(work, phase) else None
+    rig.settle()
+    assert rig.fetched == [False]
+    assert (rig.disk.files, rig.disk.manifests, rig.disk.aside) == ({}, {}, [])
+    assert rig.tier.counters.hits == 0
+
+
+def test_what_is_flushed_while_it_is_fetched_goes_with_the_ranks_too():
+    rig = TierRig()
+    rig.saved(range(8))
+    assert rig.fetch(range(9))
+    rig.tier.flush(None)
+    rig.lose_ranks()
+    rig.new_ranks()
+    rig.settle()
+    assert rig.fetched == [False]
+    assert (rig.disk.files, rig.disk.manifests) == ({}, {})
 
 
 class TierMachine(RuleBasedStateMachine):
@@ -125,6 +193,7 @@ class TierMachine(RuleBasedStateMachine):
         self.rig = TierRig(FakeDisk(), budget=400)
         self.num_saves = self.num_fetches = 0
         self.stuck = set()
+        self.flushed = set()
 
     prompts = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(0, 2))
 
@@ -134,6 +203,7 @@ class TierMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts)
     def save(self, prompt):
+        self.flushed.discard((scope_digest(prompt[0]), self.ids(prompt)))
         self.rig.save(self.ids(prompt), scope=prompt[0])
         self.num_saves += 1
 
@@ -176,10 +246,19 @@ class TierMachine(RuleBasedStateMachine):
     def the_master_is_killed_and_comes_back(self):
         self.rig = TierRig(self.rig.disk, budget=400)
         self.num_saves = self.num_fetches = 0
+        # It may have been killed before a manifest went.
+        self.flushed.clear()
 
     @rule(scope=st.sampled_from(["a", "b", None]))
     def flush(self, scope):
         self.rig.tier.flush(scope)
+        self.flushed |= {
+            (scope_digest(one), self.ids((one, num_blocks, kind)))
+            for one in "ab"
+            for num_blocks in range(1, 4)
+            for kind in range(3)
+            if scope in (None, one)
+        }
 
     @rule()
     def recall(self):
@@ -200,6 +279,11 @@ class TierMachine(RuleBasedStateMachine):
             assert rows == entry.manifest.token_ids
 
     @invariant()
+    def what_was_flushed_is_not_found(self):
+        found = {(one.manifest.owner, one.manifest.token_ids) for one in self.rig.index}
+        assert not found & self.flushed
+
+    @invariant()
     def the_budget_is_kept(self):
         assert self.rig.index.num_bytes <= 400
 
@@ -213,6 +297,8 @@ class TierMachine(RuleBasedStateMachine):
         rig.files.fault = rig.shelf.fault = lambda _: None
         rig.settle()
         assert rig.tier.is_quiet
+        found = {(one.manifest.owner, one.manifest.token_ids) for one in rig.index}
+        assert not found & self.flushed
         assert len(rig.released) == self.num_saves
         assert len(rig.fetched) == self.num_fetches
         assert all(entry.num_users == 0 for entry in rig.index)
