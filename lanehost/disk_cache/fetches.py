@@ -24,7 +24,7 @@ from lanehost.disk_cache.interface import (
     SetAside,
 )
 from lanehost.disk_cache.states import FileEvent, FileState
-from lanehost.disk_cache.works import HARMLESS, Works, ignore
+from lanehost.disk_cache.works import Works, ignore
 
 log = structlog.get_logger()
 
@@ -117,11 +117,11 @@ class Fetches:
         self._end(fetch, is_done=True)
 
     def _take_refusal(self, fetch: Fetch, outcome: FileOutcome) -> None:
-        """Move the entry aside, unless nothing was said against it."""
+        """Move the entry aside, if it is the file that is at fault."""
         assert outcome.reason is not None
         works, entry, reason = self._works, fetch.entry, outcome.reason
-        if reason in HARMLESS:
-            works.counters.faults[reason.value] += 1
+        if not reason.is_of_the_file:
+            works.note_fault("fetch", reason, outcome.message)
             self._keep(fetch)
             return
         works.counters.misses[reason.value] += 1

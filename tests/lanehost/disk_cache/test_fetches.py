@@ -35,13 +35,16 @@ def test_a_file_that_is_not_what_it_should_be_is_a_miss_and_moved_aside(reason, 
     assert not rig.fetch(range(9))
 
 
-@pytest.mark.parametrize("reason", [FileReason.BUSY, FileReason.NO_ROOM])
-def test_what_says_nothing_against_the_file_leaves_it_there(reason):
+@pytest.mark.parametrize("reason", [reason for reason in FileReason if not reason.is_of_the_file])
+@pytest.mark.parametrize("phase", [CheckFile, AdoptFile])
+def test_what_says_nothing_against_the_file_leaves_it_there(reason, phase):
     rig = TierRig()
     rig.saved(range(8))
-    rig.files.fault = lambda work: reason if isinstance(work, AdoptFile) else None
+    rig.files.fault = lambda work: reason if isinstance(work, phase) else None
     assert rig.fetch(range(9))
     rig.settle()
+    assert (rig.tier.counters.faults, rig.tier.counters.misses) == ({reason.value: 1}, {})
+    rig.now_s += 11
     rig.files.fault = lambda _: None
     assert rig.fetch(range(9))
     rig.settle()
