@@ -2,7 +2,8 @@
 
 A host may keep one spare: a process that has its code loaded and becomes the next rank that is
 started, which is then there seconds sooner (ADR 23). Law: a spare is ended with the rest, and one
-that is not there, or not well, delays nothing: a rank is then started as ever.
+that has ended delays nothing: a rank is then started as ever. One that is stopped, or hangs, is
+taken all the same, and costs the time in which a silent rank is found.
 """
 
 import asyncio

@@ -2,9 +2,10 @@
 //
 // A stage is done when all its pieces are. Each member has a run of them, which lie side by side
 // in memory, so a processor fetches on from one to the next; who is done with its own takes what
-// others have not begun. So a member whose core is taken away holds up the others only if it has
-// a piece in hand: the cores of a machine are shared, also with the master. Waiting is spinning
-// for some microseconds, then sleeping. The caller of `run` is member 0.
+// others have not begun. So a member whose core is taken away before its first piece of a stage
+// holds nobody up: the cores of a machine are shared, also with the master. It does from then until
+// it has counted its pieces, once for all of them. Waiting is spinning for some microseconds, then
+// sleeping. The caller of `run` is member 0.
 #pragma once
 #include <atomic>
 #include <condition_variable>
