@@ -79,14 +79,19 @@ class Saves:
     def _listing_bytes(self) -> int:
         return sum(manifest.num_bytes for manifest in self._listing.values())
 
-    def add(self, save: Save) -> None:
-        """Have a prefix written in its turn, or drop it and count why; nothing if it is there."""
-        if self._works.state(save.name) is not None:
-            save.release()
-            return
+    def takes(self, name: FileName) -> bool:
+        """Say whether a save of this name would be taken now; if not, it counts as dropped."""
+        if self._works.state(name) is not None:
+            return False
         why = self._why_not()
         if why is not None:
-            self._drop(save, why)
+            self._works.counters.dropped[why] += 1
+        return why is None
+
+    def add(self, save: Save) -> None:
+        """Have a prefix written in its turn, or drop it and count why; nothing if it is there."""
+        if not self.takes(save.name):
+            save.release()
             return
         self._works.begin(save.name)
         self._waiting.append(save)

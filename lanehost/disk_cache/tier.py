@@ -18,6 +18,7 @@ from lanehost.disk_cache.identity import scope_digest
 from lanehost.disk_cache.index import DiskEntry, DiskIndex
 from lanehost.disk_cache.interface import (
     DeleteFiles,
+    FileName,
     FileOutcome,
     RankFiles,
     SetAside,
@@ -105,6 +106,10 @@ class DiskTier:
             if entry.is_dirty:
                 entry.is_dirty = False
                 self._works.write(entry.manifest, ignore)
+
+    def takes(self, name: FileName) -> bool:
+        """Say whether a save of this name would be taken now; if not, it counts as dropped."""
+        return self._saves.takes(name)
 
     def save(self, save: Save) -> None:
         """Write a prefix when its turn comes, or drop it and count why."""

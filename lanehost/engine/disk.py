@@ -21,7 +21,7 @@ from lanehost.cache.prompt_cache import Entry, PromptCache
 from lanehost.disk_cache.fetches import Fetch
 from lanehost.disk_cache.identity import prefix_keys, scope_digest, tokens_digest
 from lanehost.disk_cache.index import DiskEntry
-from lanehost.disk_cache.interface import FileHeader, RankFiles
+from lanehost.disk_cache.interface import FileHeader, FileName, RankFiles
 from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.policy import Computed, DiskPolicy
 from lanehost.disk_cache.saves import Save
@@ -304,10 +304,14 @@ class EngineDisk:
         owner = scope_digest(job.scope)
         keys = prefix_keys(self._parts.layout, owner, token_ids[: lengths[0]], block_size=size)
         for num_tokens in lengths:
+            key = keys[num_tokens // size - 1]
+            # There may be very many, and each costs what it is long: asked before it is made.
+            if not self._tier.takes(FileName(layout=self._parts.layout, key=key)):
+                continue
             prefix = token_ids[:num_tokens]
             header = FileHeader(
                 layout=self._parts.layout,
-                key=keys[num_tokens // size - 1],
+                key=key,
                 num_tokens=num_tokens,
                 tokens_digest=tokens_digest(prefix),
             )

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from lanehost.disk_cache.interface import AdoptFile, CheckFile, FileReason, SaveFile
+from lanehost.engine import disk as disk_module
 from lanehost.engine.inbox import Cancel, CancelCause
 from lanehost.job import DiskUse, Failed, Finished
 from tests.support.fake_engine import EngineRig, settle_loop
@@ -290,6 +291,26 @@ async def test_saves_hold_a_quarter_of_the_blocks_at_most():
             rig.ranks.files.let_all_back()
             await settle_loop()
     assert rig.disk.tier.counters.dropped == {"memory": 2}
+
+
+async def test_no_prefix_is_hashed_for_which_there_is_no_room(monkeypatch):
+    hashed = []
+    digest = disk_module.tokens_digest
+    monkeypatch.setattr(
+        disk_module, "tokens_digest", lambda ids: hashed.append(len(ids)) or digest(ids)
+    )
+    monkeypatch.setattr("lanehost.disk_cache.saves.MAX_WAITING_SAVES", 2)
+    rig = EngineRig(disk=FakeDisk(), disk_mode="4", facts=fake_facts(num_blocks=64))
+    rig.ranks.files.turns = None
+    async with rig.running():
+        await reply_of(rig, make_job(tuple(range(1, 42)), max_tokens=1))
+        # One is with the ranks, two wait: the deepest of the seven.
+        assert hashed == [40, 36, 32]
+        assert rig.disk.tier.counters.dropped == {"queue_full": 4}
+        rig.ranks.files.turns = lambda: 0
+        while rig.ranks.files.waiting:
+            rig.ranks.files.let_all_back()
+            await settle_loop()
 
 
 async def test_a_prefix_for_which_there_are_no_blocks_is_computed():
