@@ -11,6 +11,7 @@ files together keep to the budget; a fault of a disk costs saves and hits, and n
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from lanehost.disk_cache.counters import DiskCounters
 from lanehost.disk_cache.fetches import Fetch, Fetches
@@ -26,7 +27,7 @@ from lanehost.disk_cache.interface import (
 from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.saves import Save, Saves
 from lanehost.disk_cache.shelf import Shelf, ShelfOutcome
-from lanehost.disk_cache.works import Removal, Works, ignore
+from lanehost.disk_cache.works import Removal, Works
 
 # Uses that are not on disk yet: a master that is killed forgets no more.
 _MAX_UNWRITTEN_USES = 32
@@ -105,7 +106,7 @@ class DiskTier:
         for entry in self._index:
             if entry.is_dirty:
                 entry.is_dirty = False
-                self._works.write(entry.manifest, ignore)
+                self._works.write(entry.manifest, partial(self._take_uses, entry))
 
     def takes(self, name: FileName) -> bool:
         """Say whether a save of this name would be taken now; if not, it counts as dropped."""
@@ -158,6 +159,11 @@ class DiskTier:
         chosen = [entry for entry in self._index if is_meant(entry.manifest)]
         num_now = sum([self._works.dismiss(entry, how) for entry in chosen])
         return num_now, num_later + len(chosen) - num_now
+
+    def _take_uses(self, entry: DiskEntry, outcome: ShelfOutcome) -> None:
+        if outcome.reason is not None:
+            entry.is_dirty = True
+            self._works.note_fault("uses", outcome.reason, outcome.message)
 
     def _begin_next(self) -> None:
         if not self._fetches.num_open:

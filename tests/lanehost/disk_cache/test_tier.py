@@ -77,6 +77,20 @@ def test_uses_are_written_and_live_through_a_restart():
     assert entry.manifest.hits == 1
 
 
+def test_uses_that_could_not_be_written_are_written_the_next_time():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.tier.note_use(rig.tier.find("s", tuple(range(9))))
+    rig.shelf.fault = lambda _: FileReason.NO_SPACE
+    rig.tier.write_uses()
+    rig.settle()
+    assert rig.tier.counters.faults == {"no_space": 1}
+    rig.shelf.fault = lambda _: None
+    rig.tier.write_uses()
+    rig.settle()
+    assert next(iter(rig.disk.manifests.values())).hits == 1
+
+
 def test_after_some_uses_they_are_written_by_themselves():
     rig = TierRig()
     rig.saved(range(8))
