@@ -6,13 +6,13 @@
     N      a checkpoint every N tokens, deepest first
 
 Laws: a prefix is whole blocks of what was computed, and not shorter than `MIN_BLOCKS`; none is
-named twice. An interval paces checkpoints, and their keys are still those of every token.
+named twice. An interval paces checkpoints, and their keys are still those of every token. What it
+takes to look at a sequence grows with its own length, and not with what is remembered.
 """
 
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from enum import Enum
-from struct import pack
 
 from lanehost.errors import StartupFailed
 
@@ -21,10 +21,9 @@ MIN_BLOCKS = 4
 DEFAULT_RECENT = 64
 MAX_RECENT = 4096
 MAX_INTERVAL = 1 << 20
-# What is remembered of recent sequences, of all scopes together: the scope that was here longest
-# ago is forgotten first.
-MAX_RECENT_BYTES = 64 << 20
-_TOKEN_BYTES = 4
+# What is remembered of recent sequences, of all scopes together, some 150 bytes each: the scope
+# that was here longest ago is forgotten first.
+MAX_RECENT_BLOCKS = 1 << 18
 
 
 class ModeKind(Enum):
@@ -98,9 +97,9 @@ class DiskPolicy:
         """Begin with nothing seen."""
         self._mode = mode
         self._block_size = block_size
-        # Packed, by scope; the scope that was here last is the last.
-        self._recent: dict[str, deque[bytes]] = {}
-        self._num_recent_bytes = 0
+        # By scope; the scope that was here last is the last.
+        self._recent: dict[str, _Recent] = {}
+        self._num_recent_blocks = 0
 
     def __repr__(self) -> str:
         return f"<DiskPolicy {self._mode}>"
@@ -127,34 +126,54 @@ class DiskPolicy:
 
     def _common(self, computed: Computed) -> int:
         """Return how many tokens a recent one has in common with it, and take it into them."""
-        packed = pack(f"<{len(computed.token_ids)}I", *computed.token_ids)
-        recent = self._recent.pop(computed.scope, None) or deque[bytes]()
+        size, ids = self._block_size, computed.token_ids
+        recent = self._recent.pop(computed.scope, None) or _Recent()
         self._recent[computed.scope] = recent
-        common = max((_num_common_bytes(packed, other) for other in recent), default=0)
-        if len(packed) <= MAX_RECENT_BYTES:
-            self._remember(recent, packed)
-        return common // _TOKEN_BYTES
+        prefixes: list[int] = []
+        for start in range(0, len(ids) - size + 1, size):
+            # Of Python itself: where two agree by chance a prefix is saved that is worth less.
+            prefixes.append(hash((prefixes[-1] if prefixes else 0, ids[start : start + size])))
+        num_common = recent.num_common(prefixes)
+        if len(prefixes) <= MAX_RECENT_BLOCKS:
+            self._remember(recent, prefixes)
+        return num_common * size
 
-    def _remember(self, recent: deque[bytes], packed: bytes) -> None:
-        if len(recent) == self._mode.number:
-            self._num_recent_bytes -= len(recent.popleft())
-        recent.append(packed)
-        self._num_recent_bytes += len(packed)
-        while self._num_recent_bytes > MAX_RECENT_BYTES:
-            scope, oldest = next(iter(self._recent.items()))
-            self._num_recent_bytes -= len(oldest.popleft())
-            if not oldest:
+    def _remember(self, recent: "_Recent", prefixes: list[int]) -> None:
+        if len(recent.sequences) == self._mode.number:
+            self._num_recent_blocks -= recent.forget_oldest()
+        recent.take(prefixes)
+        self._num_recent_blocks += len(prefixes)
+        while self._num_recent_blocks > MAX_RECENT_BLOCKS:
+            scope, longest_ago = next(iter(self._recent.items()))
+            self._num_recent_blocks -= longest_ago.forget_oldest()
+            if not longest_ago.sequences:
                 del self._recent[scope]
 
 
-def _num_common_bytes(one: bytes, other: bytes) -> int:
-    """Return how many bytes two texts begin with in common."""
-    low, high = 0, min(len(one), len(other))
-    # By halves: slices are compared in C.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+@dataclass(slots=True, eq=False)
+class _Recent:
+    """Recent sequences of a scope, each as a number for the prefix that ends with each block."""
+
+    sequences: deque[list[int]] = field(default_factory=deque[list[int]])
+    # Prefix → how many of them begin with it.
+    counts: Counter[int] = field(default_factory=Counter[int])
+
+    def num_common(self, prefixes: list[int]) -> int:
+        """Return how many blocks one of them has in common with this sequence."""
+        return next(
+            (at for at, one in enumerate(prefixes) if one not in self.counts), len(prefixes)
+        )
+
+    def take(self, prefixes: list[int]) -> None:
+        """Remember a sequence."""
+        self.sequences.append(prefixes)
+        self.counts.update(prefixes)
+
+    def forget_oldest(self) -> int:
+        """Forget the oldest; returns how many blocks it had."""
+        oldest = self.sequences.popleft()
+        for one in oldest:
+            self.counts[one] -= 1
+            if not self.counts[one]:
+                del self.counts[one]
+        return len(oldest)

@@ -86,10 +86,30 @@ def test_auto_forgets_all_but_the_last_n():
     assert auto.lengths(computed(range(40))) == ()
 
 
+@given(st.lists(st.lists(st.integers(0, 1), max_size=30), max_size=8), st.integers(1, 4))
+def test_auto_finds_the_most_whole_blocks_that_one_of_the_last_has_in_common(all_ids, number):
+    auto = policy(f"auto:{number}")
+    for at, ids in enumerate(all_ids):
+        blocks = [
+            next((n for n in range(len(ids) // 4, 0, -1) if ids[: n * 4] == other[: n * 4]), 0)
+            for other in all_ids[max(0, at - number) : at]
+        ]
+        most = max(blocks, default=0)
+        assert auto.lengths(computed(ids)) == ((most * 4,) if most >= MIN_BLOCKS else ())
+
+
+def test_what_is_forgotten_takes_nothing_with_it_that_another_begins_with():
+    auto = policy("auto:2")
+    auto.lengths(computed((*range(20), 1, 2, 3, 4)))
+    auto.lengths(computed((*range(20), 5, 6, 7, 8)))
+    assert auto.lengths(computed((*range(100, 140),))) == ()
+    assert auto.lengths(computed((*range(20), 1, 2, 3, 4))) == (20,)
+
+
 def test_auto_remembers_within_a_bound_and_forgets_the_scope_that_was_here_longest_ago(
     monkeypatch,
 ):
-    monkeypatch.setattr("lanehost.disk_cache.policy.MAX_RECENT_BYTES", 3 * 40 * 4)
+    monkeypatch.setattr("lanehost.disk_cache.policy.MAX_RECENT_BLOCKS", 3 * 10)
     auto = policy("auto")
     for number in range(4):
         auto.lengths(computed(range(40), scope=str(number)))
