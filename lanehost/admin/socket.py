@@ -16,7 +16,8 @@ log = structlog.get_logger()
 SOCKET_NAME = "admin.sock"
 # What the system takes as the path of a socket, with its end.
 _MAX_PATH_BYTES = 107
-_NOT_MINE = 0o177
+# Where it is bound, so that nobody else reaches it before its mode is set.
+_PRIVATE = ".a"
 
 
 def socket_path(folder: Path) -> Path:
@@ -35,16 +36,10 @@ async def serving_admin(folder: Path, servicer: AdminServicer) -> AsyncIterator[
         return
     server = grpc.aio.server()
     add_AdminServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
-    with suppress(OSError):
-        # Of an owner that was killed; the folder's lock says that there is no other.
-        path.unlink()
-    before = os.umask(_NOT_MINE)
     try:
-        server.add_insecure_port(f"unix:{path}")
-    except RuntimeError:
+        _bind(server, path)
+    except (RuntimeError, OSError):
         log.warning("admin_socket_missing", path=str(path), reason="it cannot be bound")
-    finally:
-        os.umask(before)
     await server.start()
     try:
         yield
@@ -52,3 +47,24 @@ async def serving_admin(folder: Path, servicer: AdminServicer) -> AsyncIterator[
         await server.stop(0)
         with suppress(OSError):
             path.unlink()
+
+
+def _bind(server: grpc.aio.Server, path: Path) -> None:
+    """Bind it where others cannot look, and move it; what is there is of an owner that is gone.
+
+    Raises:
+        RuntimeError: gRPC cannot.
+        OSError: the system cannot.
+    """
+    private = path.parent / _PRIVATE
+    bound = private / "s"
+    private.mkdir(mode=0o700, exist_ok=True)
+    try:
+        private.chmod(0o700)
+        bound.unlink(missing_ok=True)
+        server.add_insecure_port(f"unix:{bound}")
+        bound.chmod(0o600)
+        bound.replace(path)
+    finally:
+        with suppress(OSError):
+            private.rmdir()

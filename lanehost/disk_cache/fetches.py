@@ -39,11 +39,13 @@ class Fetch:
         entry: Which.
         take_blocks: Called once all ranks have verified it; returns the blocks, None for none.
         on_done: Called once at the end, with whether the blocks hold it. They are the caller's.
+        gives_way: Nobody waits for it: one that comes meanwhile begins when it has ended.
     """
 
     entry: DiskEntry
     take_blocks: Callable[[], tuple[int, ...] | None]
     on_done: Callable[[bool], None]
+    gives_way: bool = False
 
 
 class Fetches:
@@ -55,6 +57,8 @@ class Fetches:
         self._note_use = note_use
         # Each with when it began.
         self._open: dict[FileName, tuple[Fetch, float]] = {}
+        # Those that begin when another of their entry has ended.
+        self._behind: dict[FileName, Fetch] = {}
 
     def __repr__(self) -> str:
         return f"<Fetches {len(self._open)} open>"
@@ -67,6 +71,10 @@ class Fetches:
     def begin(self, fetch: Fetch) -> bool:
         """Begin one; False, and nothing comes of it, when that cannot be now."""
         entry, works = fetch.entry, self._works
+        ahead = self._open.get(entry.name)
+        if ahead is not None and ahead[0].gives_way and entry.name not in self._behind:
+            self._behind[entry.name] = fetch
+            return True
         if works.state(entry.name) is not FileState.SAVED or len(self._open) >= MAX_FETCHES:
             return False
         work = CheckFile(order_id=works.next_id(), header=entry.manifest.header)
@@ -144,6 +152,9 @@ class Fetches:
         fetch.entry.num_users -= 1
         self._works.let_go(fetch.entry)
         fetch.on_done(is_done)
+        behind = self._behind.pop(fetch.entry.name, None)
+        if behind is not None and not self.begin(behind):
+            behind.on_done(False)  # noqa: FBT003 - a callback's one argument
 
     def _drop_checked(self, entry: DiskEntry) -> None:
         """Have the ranks close a file that some of them may have checked."""

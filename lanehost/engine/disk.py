@@ -226,7 +226,12 @@ class EngineDisk:
 
         is_ours = entry.name.layout == self._parts.layout
         return is_ours and self._tier.fetch(
-            Fetch(entry=entry, take_blocks=note_whole, on_done=lambda _: then(is_whole))
+            Fetch(
+                entry=entry,
+                take_blocks=note_whole,
+                on_done=lambda _: then(is_whole),
+                gives_way=True,
+            )
         )
 
     def close(self) -> None:

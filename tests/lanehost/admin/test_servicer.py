@@ -70,6 +70,20 @@ async def test_what_ranks_have_no_time_for_is_skipped(tmp_path):
         assert (said.whole, said.broken, said.skipped) == (0, 0, 1)
 
 
+async def test_a_request_is_not_computed_cold_because_its_entry_is_being_verified(tmp_path):
+    async with answering(tmp_path) as rig:
+        rig.engine.cache.clear()
+        rig.ranks.files.turns = None
+        call = asyncio.create_task(AdminServicer(rig.disk).VerifyCache(None, None))
+        await settle_loop()
+        reply = asyncio.create_task(read_all(rig.send(make_job(PROMPT, max_tokens=3, scope=""))))
+        await settle_loop()
+        rig.ranks.files.turns = lambda: 0
+        rig.ranks.files.let_all_back()
+        assert (await reply)[-1].usage.disk_cached_tokens == 20
+        assert (await call).whole == 1
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_who_gives_up_a_verify_harms_no_reply(tmp_path, is_lost):
     async with answering(tmp_path, num_epochs=2) as rig:

@@ -1,3 +1,4 @@
+import os
 import stat
 
 import structlog
@@ -12,6 +13,19 @@ async def test_the_socket_is_for_its_user_alone_and_goes_with_the_server(tmp_pat
         assert stat.S_ISSOCK(path.stat().st_mode)
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
     assert not path.exists()
+
+
+async def test_nothing_else_of_the_process_is_made_with_another_mode(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "umask", None)
+    async with serving_admin(tmp_path, AdminServicer(None)):
+        assert [one.name for one in tmp_path.iterdir()] == [socket_path(tmp_path).name]
+
+
+async def test_what_a_killed_server_left_half_bound_is_no_hindrance(tmp_path):
+    (tmp_path / ".a").mkdir()
+    (tmp_path / ".a" / "s").write_text("")
+    async with serving_admin(tmp_path, AdminServicer(None)):
+        assert stat.S_ISSOCK(socket_path(tmp_path).stat().st_mode)
 
 
 async def test_what_a_killed_server_left_is_no_hindrance(tmp_path):

@@ -1,5 +1,6 @@
 import pytest
 
+from lanehost.disk_cache.fetches import Fetch
 from lanehost.disk_cache.interface import (
     AdoptFile,
     CheckFile,
@@ -49,6 +50,40 @@ def test_what_says_nothing_against_the_file_leaves_it_there(reason, phase):
     assert rig.fetch(range(9))
     rig.settle()
     assert rig.fetched == [False, True]
+
+
+def test_one_that_comes_while_another_gives_way_begins_when_that_has_ended():
+    rig = TierRig()
+    rig.saved(range(8))
+    entry = rig.tier.find("s", tuple(range(9)))
+    verified = []
+    looks = Fetch(entry=entry, take_blocks=lambda: None, on_done=verified.append, gives_way=True)
+    assert rig.tier.fetch(looks)
+    assert rig.fetch(range(9))
+    assert not rig.fetch(range(9))
+    rig.settle()
+    assert (verified, rig.fetched) == ([False], [True])
+    assert entry.num_users == 0
+
+
+@pytest.mark.parametrize("end", ["lost", "spoilt", "flushed"])
+def test_one_behind_another_ends_once_though_there_is_nothing_left_to_fetch(end):
+    rig = TierRig()
+    rig.saved(range(8))
+    entry = rig.tier.find("s", tuple(range(9)))
+    verified = []
+    looks = Fetch(entry=entry, take_blocks=lambda: None, on_done=verified.append, gives_way=True)
+    assert rig.tier.fetch(looks)
+    assert rig.fetch(range(9))
+    match end:
+        case "lost":
+            rig.lose_ranks()
+        case "spoilt":
+            rig.files.fault = lambda _: FileReason.TORN
+        case "flushed":
+            rig.tier.flush(None)
+    rig.settle()
+    assert (verified, rig.fetched) == ([False], [False])
 
 
 def test_without_blocks_it_comes_to_nothing_and_the_file_is_let_go():
