@@ -24,7 +24,7 @@ from lanehost.disk_cache.interface import (
     SetAside,
 )
 from lanehost.disk_cache.states import FileEvent, FileState
-from lanehost.disk_cache.works import Works, ignore
+from lanehost.disk_cache.works import FETCH, Works, ignore
 
 log = structlog.get_logger()
 
@@ -75,7 +75,9 @@ class Fetches:
         if ahead is not None and ahead[0].gives_way and entry.name not in self._behind:
             self._behind[entry.name] = fetch
             return True
-        if works.state(entry.name) is not FileState.SAVED or len(self._open) >= MAX_FETCHES:
+        if works.is_unreadable or len(self._open) >= MAX_FETCHES:
+            return False
+        if works.state(entry.name) is not FileState.SAVED:
             return False
         work = CheckFile(order_id=works.next_id(), header=entry.manifest.header)
         if not works.ask_ranks(work, lambda outcome: self._take_checked(fetch, outcome)):
@@ -129,7 +131,7 @@ class Fetches:
         assert outcome.reason is not None
         works, entry, reason = self._works, fetch.entry, outcome.reason
         if not reason.is_of_the_file:
-            works.note_fault("fetch", reason, outcome.message)
+            works.note_fault(FETCH, reason, outcome.message)
             self._keep(fetch)
             return
         works.counters.misses[reason.value] += 1

@@ -125,6 +125,10 @@ class DiskTier:
         """Begin to bring an entry back; False, and nothing comes of it, when that cannot be now."""
         return self._fetches.begin(fetch)
 
+    def note_late(self) -> None:
+        """Count and log a fetch for which somebody has waited too long."""
+        self._works.note_late()
+
     def distrust(self, scope: str, token_ids: tuple[int, ...]) -> None:
         """Have all entries moved aside that these tokens begin with: it drew something else.
 

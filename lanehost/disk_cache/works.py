@@ -31,10 +31,15 @@ from lanehost.errors import RankGroupLost
 
 log = structlog.get_logger()
 
-# After a disk has failed a work, so long no save is begun, and no removal tried again.
+# After a disk has failed a work, so long no save is begun, and no removal tried again; nor a fetch
+# begun, if it was one that failed: a disk that is full can be read.
 PAUSE_S = 10.0
 # Names in one work that removes files: a message has a bound.
 MAX_REMOVED = 256
+# Of the works that `note_fault` names, the one for which somebody waits.
+FETCH = "fetch"
+# No reason of a rank's: it has said nothing.
+LATE = "late"
 # What says nothing against the disk, nor against the file.
 HARMLESS = frozenset({FileReason.BUSY, FileReason.NO_ROOM, FileReason.UNCHECKED})
 
@@ -72,7 +77,7 @@ class Works:
         self._is_disowned = False
         # What becomes of entries that are dismissed while somebody works with them.
         self._dismissed: dict[FileName, Removal] = {}
-        self._paused_until_s = clock()
+        self._paused_until_s = self._unreadable_until_s = clock()
 
     def __repr__(self) -> str:
         return f"<Works {len(self._on_files)} with ranks, {len(self._on_shelf)} with the shelf>"
@@ -91,6 +96,11 @@ class Works:
     def is_paused(self) -> bool:
         """Whether a disk has failed a work just now."""
         return self.clock() < self._paused_until_s
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether a disk has failed a fetch just now."""
+        return self.clock() < self._unreadable_until_s
 
     def state(self, name: FileName) -> FileState | None:
         """Return where an entry is; None: there is none."""
@@ -203,7 +213,14 @@ class Works:
         self.counters.faults[reason.value] += 1
         if reason not in HARMLESS:
             self._paused_until_s = self.clock() + PAUSE_S
+            if what == FETCH:
+                self._unreadable_until_s = self._paused_until_s
         log.warning("disk_cache_fault", work=what, reason=reason.value, message=message)
+
+    def note_late(self) -> None:
+        """Count and log a fetch for which somebody has waited too long."""
+        self.counters.faults[LATE] += 1
+        log.warning("disk_cache_fault", work=FETCH, reason=LATE, message="it has not answered yet")
 
     def fire(self, name: FileName, event: FileEvent) -> None:
         """Move an entry along the table."""

@@ -171,6 +171,7 @@ class EngineDisk:
             case FetchLate(fetch_id=fetch_id):
                 if (fetching := self._fetching.get(fetch_id)) is not None:
                     fetching.is_late, fetching.known.is_held_up = True, False
+                    self._tier.note_late()
 
     def holds_up(self, head: Sequence, num_cached_tokens: int) -> bool:
         """Say whether a job waits for a prefix that is on its way; begin to bring it."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from lanehost.disk_cache.interface import FileReason
 from lanehost.disk_cache.tier import DiskTier
+from lanehost.disk_cache.works import LATE
 from lanehost.metrics.family import Family, Kind, Samples, counter, gauge
 from lanehost.metrics.seen import Sight
 
@@ -122,7 +123,7 @@ DISK: tuple[Family[Sight], ...] = (
         labels=("reason",),
         read=_by_why(
             lambda tier: tier.counters.faults,
-            (*(reason.value for reason in FileReason), _NO_BLOCKS),
+            (*(reason.value for reason in FileReason), _NO_BLOCKS, LATE),
         ),
     ),
 )

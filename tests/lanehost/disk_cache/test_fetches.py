@@ -5,6 +5,7 @@ from lanehost.disk_cache.interface import (
     AdoptFile,
     CheckFile,
     FileReason,
+    SaveFile,
 )
 from tests.support.disk_tiers import TierRig
 
@@ -84,6 +85,28 @@ def test_one_behind_another_ends_once_though_there_is_nothing_left_to_fetch(end)
             rig.tier.flush(None)
     rig.settle()
     assert (verified, rig.fetched) == ([False], [False])
+
+
+def test_a_disk_that_fails_a_fetch_is_not_read_for_a_while():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: FileReason.IO if isinstance(work, CheckFile) else None
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert not rig.fetch(range(9))
+    rig.now_s += 11
+    assert rig.fetch(range(9))
+    rig.settle()
+
+
+def test_a_disk_that_is_full_is_read():
+    rig = TierRig()
+    rig.saved(range(8))
+    rig.files.fault = lambda work: FileReason.NO_SPACE if isinstance(work, SaveFile) else None
+    rig.saved(range(100, 108))
+    assert rig.fetch(range(9))
+    rig.settle()
+    assert rig.fetched == [True]
 
 
 def test_without_blocks_it_comes_to_nothing_and_the_file_is_let_go():

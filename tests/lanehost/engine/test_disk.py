@@ -160,6 +160,7 @@ async def test_a_disk_that_hangs_holds_a_job_up_for_a_bounded_time():
         rig.timers.run_out()
         usage = await running
         assert usage.cached_tokens == 0
+        assert rig.disk.tier.counters.faults == {"late": 1}
         rig.ranks.files.turns = lambda: 0
         rig.ranks.files.let_all_back()
 

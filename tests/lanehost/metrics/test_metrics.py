@@ -118,7 +118,7 @@ ALLOWED = {
     "world_size": {"1"},
     "prompt_cache": {"on", "off"},
     "max_drafts": {"0"},
-    "reason": {*(reason.value for reason in FileReason), *DROPPED, "no_blocks"},
+    "reason": {*(reason.value for reason in FileReason), *DROPPED, "no_blocks", "late"},
     "cause": {cause.value for cause in LossCause},
 }
 
