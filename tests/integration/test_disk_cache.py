@@ -61,7 +61,9 @@ WAYS = ({}, {"temperature": 0.8, "seed": 7})
 def test_cold_memory_disk_and_after_a_restart_are_one_reply(tmp_path, args):
     asked = [(ids(200, seed=number), way) for number, way in enumerate(WAYS)]
     with serving(tmp_path, *args, "--prompt-cache", "off") as served:
-        cold = [ask(served, prompt, **way).token_ids for prompt, way in asked]
+        replies = [ask(served, prompt, **way) for prompt, way in asked]
+    assert {one.usage.cached_tokens for one in replies} == {0}
+    cold = [one.token_ids for one in replies]
     cache = ["--disk-cache", str(tmp_path / "cache"), "--disk-cache-mode", "full"]
     for num_on_disk in (0, 192):
         with serving(tmp_path, *args, *cache) as served:
@@ -91,14 +93,38 @@ def test_a_conversation_prefills_only_its_new_turn_after_a_restart(tmp_path):
 def test_what_is_shared_in_its_first_half_alone_misses(tmp_path):
     cache = ["--disk-cache", str(tmp_path / "cache"), "--disk-cache-mode", "128"]
     prompt = ids(256)
+    # Behind what the disk has, within it, and one token short of it.
+    prompts = [[*prompt[:shared], *ids(56, seed=6)] for shared in (200, 120, 127)]
+    with serving(tmp_path, "--prompt-cache", "off") as served:
+        cold = [ask(served, one, temperature=0.8, seed=3) for one in prompts]
+    assert {one.usage.cached_tokens for one in cold} == {0}
     with serving(tmp_path, *cache) as served:
         ask(served, prompt)
     with serving(tmp_path, *cache) as served:
-        half = ask(served, [*prompt[:200], *ids(56, seed=6)])
-        less = ask(served, [*prompt[:120], *ids(56, seed=6)])
+        warm = [ask(served, one, temperature=0.8, seed=3) for one in prompts]
+    assert [one.token_ids for one in warm] == [one.token_ids for one in cold]
+    half, less, short = warm
+    assert short.usage.cached_tokens == 112
     assert half.usage.disk_cached_tokens == 128
     assert less.usage.cached_tokens == 112, "memory knows of 128 tokens, and cuts them"
     assert less.usage.disk_cached_tokens == 0
+
+
+def test_what_memory_has_no_more_comes_from_the_disk_of_the_same_server(tmp_path):
+    room = ["--kv-tokens", "512"]
+    # The other one needs all blocks but one.
+    prompt, other = ids(200), ids(480, seed=7)
+    with serving(tmp_path, *room, "--prompt-cache", "off") as served:
+        cold = ask(served, prompt, temperature=0.8, seed=3)
+    folder = tmp_path / "cache"
+    cache = ["--disk-cache", str(folder), "--disk-cache-mode", "full"]
+    with serving(tmp_path, *room, *cache) as served:
+        ask(served, prompt)
+        wait_for_manifests(folder, 1)
+        ask(served, other, disk_cache="off")
+        after = ask(served, prompt, temperature=0.8, seed=3)
+    assert after.token_ids == cold.token_ids
+    assert (after.usage.cached_tokens, after.usage.disk_cached_tokens) == (192, 192)
 
 
 def test_two_scopes_share_nothing(tmp_path):
@@ -119,13 +145,13 @@ def test_two_scopes_share_nothing(tmp_path):
 def test_after_a_rank_is_lost_prompts_come_from_the_disk(tmp_path, tp):
     folder = tmp_path / "cache"
     args = ["--tp", tp, "--disk-cache", str(folder), "--disk-cache-mode", "full"]
-    prompt = ids(200)
+    prompt, way = ids(200), {"temperature": 0.8, "seed": 3}
     with serving(tmp_path, *args) as served:
-        before = ask(served, prompt)
+        before = ask(served, prompt, **way)
         wait_for_manifests(folder, 1)
         served.rank_processes()[0].send_signal(signal.SIGKILL)
         served.wait_event("epoch_formed")
-        after = ask(served, prompt)
+        after = ask(served, prompt, **way)
     assert after.token_ids == before.token_ids
     assert after.usage.disk_cached_tokens == 192
 
