@@ -26,13 +26,15 @@ from lanehost.disk_cache.manifest import Manifest
 from lanehost.disk_cache.policy import Computed, DiskPolicy
 from lanehost.disk_cache.saves import Save
 from lanehost.disk_cache.tier import DiskTier
-from lanehost.engine.inbox import FetchLate, FileNews, Inbox
+from lanehost.engine.inbox import DiskWatch, FetchLate, FileNews, Inbox
 from lanehost.job import DiskUse, Job
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
 
 FETCH_TIMEOUT_S = 10.0
+# Where nothing has come back for so long, nobody waits for it at the end.
+STUCK_AFTER_S = 10.0
 # Of the blocks, what saves may hold together.
 _SAVED_PART = 4
 
@@ -120,6 +122,8 @@ class EngineDisk:
         self._saved: Counter[int] = Counter()
         self._fetching: dict[int, _Fetching] = {}
         self._fetch_ids = count()
+        self._num_news = 0
+        self._is_watched = self._is_stuck = False
 
     def __repr__(self) -> str:
         return f"<EngineDisk {self._tier!r} {len(self._jobs)} jobs>"
@@ -131,8 +135,8 @@ class EngineDisk:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is on its way to or from the disk."""
-        return self._tier.is_quiet
+        """Whether nothing is on its way to or from the disk, or all that is has got stuck."""
+        return self._is_stuck or self._tier.is_quiet
 
     @property
     def is_lending(self) -> bool:
@@ -157,17 +161,23 @@ class EngineDisk:
         if files is not None:
             files.tell(self._inbox.put_file_news)
             self._tier.begin_epoch(files)
+            self._watch()
 
     def end(self) -> None:
         """Forget the epoch."""
         self._tier.end_epoch()
         self._jobs.clear()
 
-    def hear(self, news: FileNews | FetchLate) -> None:
-        """Take what became of a work, or that a job waits for one no longer."""
+    def hear(self, news: FileNews | FetchLate | DiskWatch) -> None:
+        """Take what became of a work, or that it is time to ask no longer."""
         match news:
             case FileNews(outcome=outcome):
+                self._num_news, self._is_stuck = self._num_news + 1, False
                 self._tier.take(outcome)
+            case DiskWatch(num_news=num_news):
+                self._is_watched = False
+                self._is_stuck = num_news == self._num_news and not self._tier.is_quiet
+                self._watch()
             case FetchLate(fetch_id=fetch_id):
                 if (fetching := self._fetching.get(fetch_id)) is not None:
                     fetching.is_late, fetching.known.is_held_up = True, False
@@ -256,6 +266,13 @@ class EngineDisk:
         if lengths:
             self._save_all(job, covered, entry, lengths)
 
+    def _watch(self) -> None:
+        """Have it looked, after a while, whether anything comes back of what is on its way."""
+        if self._is_watched or self._tier.is_quiet:
+            return
+        self._is_watched, seen = True, self._num_news
+        self._call_later(STUCK_AFTER_S, lambda: self._inbox.put(DiskWatch(seen)))
+
     def _look_up(self, head: Sequence, known: _Waiting) -> bool:
         assert self._held is not None
         entry = self._tier.find(head.job.scope, head.token_ids)
@@ -270,6 +287,7 @@ class EngineDisk:
         if not self._tier.fetch(self._fetch(head.job.scope, entry, fetch_id, fetching)):
             return False
         self._fetching[fetch_id] = fetching
+        self._watch()
         self._call_later(FETCH_TIMEOUT_S, lambda: self._inbox.put(FetchLate(fetch_id)))
         return True
 
@@ -358,3 +376,4 @@ class EngineDisk:
                 release=release,
             )
         )
+        self._watch()

@@ -8,7 +8,7 @@ from lanehost.cache.lender import Lender, NoLender
 from lanehost.cache.prompt_cache import Entry, PromptCache
 from lanehost.disk_cache.interface import RankFiles
 from lanehost.disk_cache.tier import DiskTier
-from lanehost.engine.inbox import FetchLate, FileNews
+from lanehost.engine.inbox import DiskWatch, FetchLate, FileNews
 from lanehost.job import Job
 from lanehost.lanes.lane import Lane
 from lanehost.lanes.table import LaneTable
@@ -39,8 +39,8 @@ class Disk(Fetcher, Lender, Protocol):
         """Forget the epoch: its blocks are gone, and nothing comes of what its ranks do."""
         ...
 
-    def hear(self, news: FileNews | FetchLate) -> None:
-        """Take what became of a work, or that a job waits for one no longer."""
+    def hear(self, news: FileNews | FetchLate | DiskWatch) -> None:
+        """Take what became of a work, or that it is time to ask no longer."""
         ...
 
     def count_seated(self, lane: Lane) -> int:
@@ -82,7 +82,7 @@ class NoDisk(NoFetcher, NoLender):
     def end(self) -> None:
         """Take no note."""
 
-    def hear(self, news: FileNews | FetchLate) -> None:
+    def hear(self, news: FileNews | FetchLate | DiskWatch) -> None:
         """Take no note."""
 
     def count_seated(self, lane: Lane) -> int:

@@ -33,6 +33,7 @@ from lanehost.engine.inbox import (
     Attach,
     Cancel,
     Command,
+    DiskWatch,
     Drain,
     FetchLate,
     FileNews,
@@ -186,7 +187,7 @@ class Engine:
                 self._hear(command)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
-            case FileNews() | FetchLate():
+            case FileNews() | FetchLate() | DiskWatch():
                 self._disk.hear(command)
             case GroupLost() | GroupFormed() | RanksGivenUp():
                 self._change_epoch(command)

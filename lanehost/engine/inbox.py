@@ -93,6 +93,13 @@ class FetchLate:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskWatch:
+    """It is time to look whether anything came back from the disk, since so many had."""
+
+    num_news: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLost:
     """The epoch has ended: no step of it comes back any more."""
 
@@ -139,6 +146,7 @@ Command = (
     | StepDone
     | FileNews
     | FetchLate
+    | DiskWatch
     | GroupLost
     | GroupFormed
     | RanksGivenUp

@@ -6,7 +6,7 @@ import pytest
 
 from lanehost.disk_cache.interface import AdoptFile, CheckFile, FileReason, SaveFile
 from lanehost.engine import disk as disk_module
-from lanehost.engine.inbox import Cancel, CancelCause
+from lanehost.engine.inbox import Cancel, CancelCause, Drain
 from lanehost.job import DiskUse, Failed, Finished
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_files import FakeDisk
@@ -278,6 +278,24 @@ async def test_a_drain_waits_for_what_is_being_saved():
     async with rig.running():
         await reply_of(rig, make_job(PROMPT, max_tokens=3))
     assert len(rig.ranks.files.disk.manifests) == 1
+
+
+async def test_a_drain_does_not_wait_for_a_disk_from_which_nothing_comes_back():
+    rig = EngineRig(disk=FakeDisk())
+    rig.ranks.files.turns = None
+    running = asyncio.create_task(rig.engine.run())
+    await reply_of(rig, make_job(PROMPT, max_tokens=3))
+    rig.inbox.put(Drain())
+    rig.ranks.files.let_one_back()
+    rig.timers.run_out()
+    await settle_loop()
+    # The sweep has come back meanwhile, so it is looked again.
+    assert not rig.disk.is_quiet
+    assert not running.done()
+    rig.timers.run_out()
+    await settle_loop()
+    assert running.done()
+    await running
 
 
 async def test_saves_hold_a_quarter_of_the_blocks_at_most():
