@@ -4,14 +4,16 @@ Laws: messages go out in the order in which they were sent; nothing is lost sile
 when the stream ends, `receive` raises `MasterLost` with the reason, after all that
 came before it. Both queues are bounded: a rank that lags makes gRPC push back. Leave is told
 at once by the thread that reads, and takes its turn all the same. Works on files take no turn
-among the others: they are for another thread. A rank whose stream ended on
-its own is gone within `LINGER_S`, whatever its main thread waits for.
+among the others: they are for another thread; one that the reading thread answers itself waits for
+no room, so that nothing delays Leave. A rank whose stream ended on its own is gone within
+`LINGER_S`, whatever its main thread waits for.
 """
 
 import contextlib
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +44,8 @@ _MAX_QUEUED = 256
 _DIAL_TIMEOUT_S = 20.0
 _SEND_TIMEOUT_S = 30.0
 _LAST_WORDS_TIMEOUT_S = 2.0
+# In the queue: there is a refusal to send.
+_LOOK = b""
 OnFile = Callable[[FileOrder, Callable[[FileDone], None]], None]
 
 # From the end of the stream to that of the process.
@@ -101,6 +105,8 @@ class MasterLink:
         self._on_lost = on_lost
         self._is_closing = False
         self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
+        # Beside the queue, for they may not wait for room; bounded by what the master asks for.
+        self._refusals: deque[bytes] = deque()
         self._incoming: queue.Queue[MainMessage | MasterLost] = queue.Queue(_MAX_QUEUED)
         self._receiver = threading.Thread(target=self._receive_all, name="link", daemon=True)
 
@@ -135,6 +141,19 @@ class MasterLink:
             self._outgoing.put(encode_rank_message(message), timeout=_SEND_TIMEOUT_S)
         except queue.Full as err:
             raise MasterLost(f"the master took nothing for {_SEND_TIMEOUT_S} s") from err
+
+    def _answer(self, done: FileDone) -> None:
+        """Queue what became of a work; the reading thread, which refuses some, waits for no room.
+
+        Raises:
+            MasterLost: The master has taken nothing for a long while.
+        """
+        if threading.current_thread() is not self._receiver:
+            self.send(done)
+            return
+        self._refusals.append(encode_rank_message(done))
+        with contextlib.suppress(queue.Full):
+            self._outgoing.put_nowait(_LOOK)
 
     def offer(self, message: Heartbeat) -> None:
         """Queue a message if nothing else waits; never blocks."""
@@ -189,7 +208,7 @@ class MasterLink:
     def _take(self, message: MasterMessage) -> None:
         if isinstance(message, FileOrder):
             # Not behind the steps that are before it: somebody waits for that file.
-            self._on_file(message, self.send)
+            self._on_file(message, self._answer)
             return
         if isinstance(message, Leave):
             self._on_leave(message.epoch)
@@ -197,5 +216,10 @@ class MasterLink:
 
     def _requests(self) -> Iterator[bytes]:
         # gRPC reads this from a thread of its own; None ends our half of the stream.
-        while (payload := self._outgoing.get()) is not None:
-            yield payload
+        payload: bytes | None = _LOOK
+        while payload is not None:
+            payload = self._outgoing.get()
+            if payload:
+                yield payload
+            while self._refusals:
+                yield self._refusals.popleft()

@@ -8,10 +8,12 @@ import time
 import grpc
 import pytest
 
+from ranks import link as link_module
 from ranks.errors import MasterLost
 from ranks.guard import EXIT_MASTER_GONE
 from ranks.link import MasterLink, open_channel
 from ranks.wire.codec import decode_rank_message
+from ranks.wire.file_messages import FileDone, FileOrder, SweepFiles
 from ranks.wire.messages import Fatal, Heartbeat, Leave, Ready, Shutdown
 from tests.support.scripted_master import scripted_master
 
@@ -69,6 +71,39 @@ def test_a_stream_that_the_rank_ends_itself_is_not_lost():
         with pytest.raises(MasterLost):
             link.receive(timeout_s=10)
     assert not lost.is_set()
+
+
+def test_a_refusal_by_the_reading_thread_waits_for_no_room_and_is_sent_all_the_same(monkeypatch):
+    left, goes_on = threading.Event(), threading.Event()
+    requests = MasterLink._requests
+
+    def taken_late(link):
+        assert goes_on.wait(10)
+        yield from requests(link)
+
+    def refuse(order, answer):
+        answer(FileDone(order_id=order.order_id, epoch=1))
+
+    monkeypatch.setattr(link_module, "_MAX_QUEUED", 2)
+    monkeypatch.setattr(MasterLink, "_requests", taken_late)
+    with (
+        scripted_master() as master,
+        open_channel(master.address) as channel,
+        MasterLink(channel, on_leave=lambda _: left.set(), on_file=refuse, on_lost=print) as link,
+    ):
+        for epoch in (1, 2):
+            link.send(Ready(epoch=epoch))
+        for order_id in range(1, 6):
+            master.say(FileOrder(order_id=order_id, epoch=1, work=SweepFiles(known=())))
+        master.say(Leave(epoch=1))
+        assert left.wait(10)
+        goes_on.set()
+        heard = [master.hear() for _ in range(7)]
+        assert [one.epoch for one in heard if isinstance(one, Ready)] == [1, 2]
+        assert [one.order_id for one in heard if isinstance(one, FileDone)] == [1, 2, 3, 4, 5]
+        # Also when nothing else is on its way.
+        master.say(FileOrder(order_id=9, epoch=1, work=SweepFiles(known=())))
+        assert master.hear().order_id == 9
 
 
 STUCK = """
