@@ -6,7 +6,7 @@ A frame is proved by its checksum (`lanehost.frames`). The manifest has the toke
 hit compares tokens and does not trust a hash, and what the entry is worth.
 
 Laws: what is packed reads as an equal manifest; anything else is a reason, never an exception,
-and never more memory than its bytes; a manifest that does not agree with itself is none.
+and never more memory than the most tokens take; a manifest that does not agree with itself is none.
 """
 
 import io
@@ -28,7 +28,9 @@ from lanehost.frames import (
 )
 
 SUFFIX = ".manifest"
-MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+# Twice the longest context of today's models, and what their ids take at most.
+MAX_TOKENS = 1 << 21
+MAX_MANIFEST_BYTES = 12 * 1024 * 1024
 _FORMAT = "lanehost prompt cache entry"
 _PROOF = Proof(b"prefixmanifest")
 
@@ -81,9 +83,9 @@ class _Fields:
     key: _Digest
     tokens_digest: _Digest
     owner: _Digest
-    token_ids: tuple[_TokenId, ...]
+    token_ids: Annotated[tuple[_TokenId, ...], Field(max_length=MAX_TOKENS)]
     block_size: Annotated[int, Field(ge=1, lt=1 << 16)]
-    marks: tuple[_Number, ...]
+    marks: Annotated[tuple[_Number, ...], Field(max_length=1 << 16)]
     rank_bytes: Annotated[tuple[_Number, ...], Field(min_length=1, max_length=1 << 10)]
     hits: _Number
     used: _Number

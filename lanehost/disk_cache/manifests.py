@@ -22,6 +22,7 @@ from pathlib import Path
 from lanehost.disk_cache.interface import FileName, FileReason
 from lanehost.disk_cache.manifest import (
     MAX_MANIFEST_BYTES,
+    MAX_TOKENS,
     SUFFIX,
     Manifest,
     pack_manifest,
@@ -36,6 +37,7 @@ _TEMPORARY = ".tmp"
 _REASONS = {
     errno.ENOSPC: FileReason.NO_SPACE,
     errno.EDQUOT: FileReason.NO_SPACE,
+    errno.EFBIG: FileReason.NO_SPACE,
     errno.EACCES: FileReason.DENIED,
     errno.EPERM: FileReason.DENIED,
     errno.EROFS: FileReason.DENIED,
@@ -62,6 +64,9 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     Raises:
         OSError: it is not there, or the older one is.
     """
+    content = pack_manifest(manifest)
+    if len(manifest.token_ids) > MAX_TOKENS or len(content) > MAX_MANIFEST_BYTES:
+        raise OSError(errno.EFBIG, "no manifest is that long")
     path = manifest_path(folder, manifest.header.name)
     with suppress(FileExistsError):
         path.parent.mkdir(mode=0o700)
@@ -70,7 +75,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         # One that a killed server left would be in the way.
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb", opener=_private) as target:
-            target.write(pack_manifest(manifest))
+            target.write(content)
             target.flush()
             os.fsync(target.fileno())
         temporary.replace(path)

@@ -1,3 +1,4 @@
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -68,6 +69,23 @@ def test_another_version_says_which(monkeypatch, version, reason):
 )
 def test_one_that_does_not_agree_with_itself_is_none(change):
     assert read_manifest(pack_manifest(replace(WHOLE, **change))) is FileReason.TOKENS
+
+
+def test_more_tokens_than_any_context_are_foreign_and_never_laid_out():
+    content = pack_manifest(replace(WHOLE, token_ids=(1,) * (manifest.MAX_TOKENS + 1)))
+    tracemalloc.start()
+    try:
+        assert read_manifest(content) is FileReason.FOREIGN
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A pointer for each where it is unpacked and one where it is checked, and the bytes.
+    assert peak < 20 * len(content)
+
+
+def test_the_longest_manifest_fits_its_bound():
+    ids = (manifest.MAX_TOKENS - 1,) * manifest.MAX_TOKENS
+    assert len(pack_manifest(replace(WHOLE, token_ids=ids))) < manifest.MAX_MANIFEST_BYTES
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ def test_one_that_cannot_be_written_leaves_the_older_one(tmp_path):
     assert find_manifests(tmp_path).manifests == [ONE]
 
 
+def test_one_that_nobody_could_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifests, "MAX_TOKENS", 7)
+    with pytest.raises(OSError, match="that long"):
+        write_manifest(tmp_path, ONE)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_manifest(tmp_path / "gone", ONE)
@@ -164,6 +171,7 @@ def test_of_what_is_aside_the_newest_are_kept(tmp_path):
     [
         (errno.ENOSPC, FileReason.NO_SPACE),
         (errno.EDQUOT, FileReason.NO_SPACE),
+        (errno.EFBIG, FileReason.NO_SPACE),
         (errno.EACCES, FileReason.DENIED),
         (errno.EROFS, FileReason.DENIED),
         (errno.ENOENT, FileReason.GONE),
