@@ -6,9 +6,11 @@ knows better for blocks in memory, which it can cut).
 
 Law: a prefix is found only if scope and every token agree, compared and not trusted to a hash;
 a match leaves at least one token to run; an entry in use is never a victim; what is kept never
-takes more than the budget; uses are counted, and no clock is read, so none can make an entry old.
+takes more than the budget, with what was moved aside; uses are counted, and no clock is read, so
+none can make an entry old.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop
@@ -19,6 +21,8 @@ from lanehost.disk_cache.manifest import Manifest
 
 # After so many uses of others an entry that was not used itself is worth half.
 _HALF_LIFE_USES = 256
+# Ranks keep as many files each that were moved aside.
+MAX_ASIDE = 2
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,6 +71,7 @@ class DiskIndex:
         self._entries: dict[FileName, DiskEntry] = {}
         self._by_key: dict[str, DiskEntry] = {}
         self._num_bytes = 0
+        self._aside: deque[int] = deque(maxlen=MAX_ASIDE)
         self._uses = 0
 
     def __repr__(self) -> str:
@@ -84,6 +89,19 @@ class DiskIndex:
     def num_bytes(self) -> int:
         """What their files take, on all ranks."""
         return self._num_bytes
+
+    @property
+    def aside_bytes(self) -> int:
+        """What files take that were moved aside, at most."""
+        return sum(self._aside)
+
+    def note_aside(self, num_bytes: int) -> None:
+        """Count files of an entry, on all ranks, that were moved aside; the oldest go for them."""
+        self._aside.append(num_bytes)
+
+    def forget_aside(self) -> None:
+        """Count nothing any more that was moved aside: it is gone."""
+        self._aside.clear()
 
     @property
     def budget_bytes(self) -> int:
@@ -147,6 +165,7 @@ class DiskIndex:
 
         Of several with one worth, who was used last goes last.
         """
+        num_bytes += self.aside_bytes
         over = self._num_bytes + num_bytes - self._budget_bytes
         if num_bytes > self._budget_bytes or over <= 0:
             return () if over <= 0 else None

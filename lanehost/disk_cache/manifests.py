@@ -115,10 +115,11 @@ def sync_folder(folder: Path) -> None:
 
 @dataclass(slots=True)
 class Found:
-    """What a folder holds: its manifests, and files that are none, with why."""
+    """What a folder holds: its manifests, files that are none, with why, and bytes moved aside."""
 
     manifests: list[Manifest] = field(default_factory=list[Manifest])
     broken: list[tuple[Path, FileReason]] = field(default_factory=list[tuple[Path, FileReason]])
+    aside_bytes: int = 0
 
     @property
     def misses(self) -> Counter[str]:
@@ -132,7 +133,9 @@ def find_manifests(folder: Path) -> Found:
     Raises:
         OSError: the folder itself cannot be read.
     """
-    found = Found()
+    aside = folder / ASIDE
+    there = aside.iterdir() if aside.is_dir() else ()
+    found = Found(aside_bytes=sum(path.lstat().st_size for path in there if path.is_file()))
     for path in sorted(_manifest_paths(folder)):
         manifest = _read(path)
         if isinstance(manifest, FileReason):

@@ -170,6 +170,8 @@ class Works:
         how = self._dismissed.pop(entry.name, how)
         if self.index.covers(entry.name):
             self.index.remove(entry)
+        if how is SetAside:
+            self.index.note_aside(entry.manifest.num_bytes)
         self.fire(entry.name, event)
         self.unlist(entry.name, how)
 
@@ -247,6 +249,8 @@ class Works:
     def _take_emptied(self, outcome: ShelfOutcome) -> None:
         if outcome.reason is not None:
             self.note_fault("empty_aside", outcome.reason, outcome.message)
+        else:
+            self.index.forget_aside()
 
     def _take_unlisted(self, name: FileName, how: Removal, outcome: ShelfOutcome) -> None:
         if outcome.reason is None:

@@ -49,6 +49,7 @@ def build_disk(
     index = DiskIndex(layout, block_size=size, budget_bytes=settings.budget_bytes)
     for manifest in folder.found.manifests:
         index.add(manifest)
+    index.note_aside(folder.found.aside_bytes)
     tier = DiskTier(index, folder, clock=clock)
     tier.counters.misses.update(folder.found.misses)
     folder.tell(inbox.put_file_news)

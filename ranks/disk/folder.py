@@ -27,7 +27,7 @@ from ranks.wire.file_messages import FileFault, FileName
 
 ASIDE = "aside"
 # Files that were moved aside, of one rank; the oldest goes when there is one more. They are for
-# people, and in no budget.
+# people; the master counts as many in its budget.
 MAX_ASIDE = 2
 _FILE = re.compile(r"([0-9a-f]{64})\.r([0-9]{1,5})of[0-9]{1,5}\.safetensors")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{64}\.r([0-9]{1,5})of[0-9]{1,5}\.[0-9]+\.tmp")

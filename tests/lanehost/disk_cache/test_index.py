@@ -3,7 +3,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lanehost.disk_cache.index import DiskIndex
+from lanehost.disk_cache.index import MAX_ASIDE, DiskIndex
+from ranks.disk import folder
 from tests.support.disk_entries import MODEL, SIZE, manifest_of
 
 OTHER_MODEL = replace(MODEL, weights_digest="other")
@@ -95,6 +96,22 @@ def test_an_entry_in_use_is_never_a_victim():
 
 def test_what_can_never_fit_has_no_victims():
     assert index_of(manifest_of(range(8)), budget=100).victims(101) is None
+
+
+def test_what_was_moved_aside_takes_room_until_it_is_gone():
+    index = index_of(manifest_of(range(8)), budget=250)
+    index.note_aside(70)
+    index.note_aside(40)
+    assert (index.aside_bytes, index.victims(40), len(index.victims(41))) == (110, (), 1)
+    assert index.victims(141) is None
+    index.note_aside(10)
+    assert index.aside_bytes == 50
+    index.forget_aside()
+    assert index.victims(150) == ()
+
+
+def test_as_many_are_counted_as_ranks_keep():
+    assert MAX_ASIDE == folder.MAX_ASIDE
 
 
 def test_entries_of_a_scope():

@@ -1,6 +1,6 @@
 import pytest
 
-from lanehost.disk_cache.interface import DeleteFiles, FileReason, SaveFile
+from lanehost.disk_cache.interface import CheckFile, DeleteFiles, FileReason, SaveFile
 from lanehost.disk_cache.shelf import EmptyAside, RemoveManifest
 from tests.support.disk_entries import manifest_of
 from tests.support.disk_tiers import TierRig
@@ -26,12 +26,24 @@ def test_a_flush_of_all_leaves_nothing_that_is_of_no_entry():
     rig.saved(range(100, 108), scope="t")
     lost = manifest_of(range(200, 208)).header.name
     rig.disk.files[lost], rig.disk.aside = (None, ()), [lost]
+    rig.index.note_aside(80)
     rig.tier.flush("s")
     rig.settle()
     assert (lost in rig.disk.files, rig.disk.aside) == (True, [lost])
     rig.tier.flush(None)
     rig.settle()
-    assert (rig.disk.files, rig.disk.aside) == ({}, [])
+    assert (rig.disk.files, rig.disk.aside, rig.index.aside_bytes) == ({}, [], 0)
+
+
+def test_what_is_moved_aside_takes_room_of_the_budget():
+    rig = TierRig(budget=250)
+    rig.saved(range(8))
+    rig.files.fault = lambda work: FileReason.TORN if isinstance(work, CheckFile) else None
+    assert rig.fetch(range(9))
+    rig.settle()
+    for first in (100, 200, 300):
+        rig.saved(range(first, first + 8))
+    assert (rig.index.aside_bytes, rig.index.num_bytes, len(rig.disk.aside)) == (80, 160, 1)
 
 
 @pytest.mark.parametrize("kind", [EmptyAside, RemoveManifest])

@@ -43,12 +43,15 @@ async def test_what_the_folder_holds_is_found_and_outcomes_go_to_the_inbox(tmp_p
     mine = manifest_of(range(8), model=IDENTITY)
     write_manifest(tmp_path, mine)
     manifest_path(tmp_path, mine.header.name).with_name("0.manifest").write_bytes(b"")
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "file").write_bytes(b"12345")
     inbox = Inbox()
     settings = DiskSettings(folder=tmp_path, mode=DiskMode(ModeKind.FULL))
     with own_folder(tmp_path) as folder:
         disk = build_disk(folder, settings, FACTS, IDENTITY, inbox)
         entry = disk.tier.find("s", tuple(range(9)))
         assert entry.manifest == mine
+        assert disk.tier.index.aside_bytes == 5
         assert disk.tier.counters.misses == {FileReason.TORN.value: 1}
         disk.tier.note_use(entry)
         disk.close()
