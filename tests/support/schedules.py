@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lanehost.disk_cache.interface import FileReason, FileWork
-from lanehost.engine.inbox import Cancel, CancelCause
+from lanehost.engine.inbox import Cancel, CancelCause, FetchLate
 from lanehost.engine.observer import NoObserver
 from lanehost.errors import RankGroupLost
 from lanehost.job import DiskUse, Event, Failed, Finished, Job, Priority
@@ -107,7 +107,7 @@ async def run_schedule(seed: int, num_jobs: int, disk: FakeDisk | None = None) -
         **_disk_or_none(rng, disk),
     )
     if rig.disk is not None:
-        rig.ranks.use_disk(disk, turns=lambda: rng.randrange(8))
+        rig.ranks.use_disk(disk, turns=_disk_turns(rig, rng))
         rig.ranks.files.fault = _bad_disk(rng)
     rig.ranks.room_prompts = rng.choice((None, None, 1, 2))
     rig.ranks.fails_drafts = rng.random() < 0.2
@@ -129,6 +129,8 @@ async def run_schedule(seed: int, num_jobs: int, disk: FakeDisk | None = None) -
 async def run_client(rig: EngineRig, job: Job, rng: random.Random, *, within: int) -> list[Event]:
     """Send a job within so many turns of the loop, and leave or not; returns what it was told."""
     await settle_loop(rng.randrange(within))
+    if rig.disk is not None and rng.random() < 0.1:
+        rig.disk.flush(rng.choice((None, "a", "b")))
     stream = rig.send(job)
     leaves_after = rng.choice((None, None, rng.randrange(12)))
     events: list[Event] = []
@@ -198,6 +200,20 @@ def _disk_or_none(rng: random.Random, disk: FakeDisk | None) -> dict[str, Any]:
         return {}
     mode = rng.choice(("full", "full", "auto", "8"))
     return {"disk": disk, "disk_mode": mode, "disk_budget": rng.choice((400, 5000))}
+
+
+def _disk_turns(rig: EngineRig, rng: random.Random) -> Callable[[], int]:
+    """What each work takes; now and then the fetches that are open then are late."""
+    often = rng.choice((0.0, 0.3))
+
+    def turns() -> int:
+        assert rig.disk is not None
+        if rng.random() < often:
+            for fetch_id in rig.disk._fetching:
+                rig.inbox.put(FetchLate(fetch_id))
+        return rng.randrange(8)
+
+    return turns
 
 
 def _bad_disk(rng: random.Random) -> Callable[[FileWork], FileReason | None]:
