@@ -206,7 +206,8 @@ def _take_lock(path: Path, handle: int) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise StartupFailed(
-            f"--disk-cache: another server uses {path}; give each its own folder"
+            f"--disk-cache: another server uses {path}; give each its own folder, or let that "
+            "server do it (lanehost cache --server), or stop it"
         ) from None
     number = _read_number(path) + 1
     os.ftruncate(handle, 0)

@@ -25,6 +25,8 @@ log = structlog.get_logger()
 # From the start of a rank to that of the first spare, which would load its code beside it, or
 # beside the first requests. Later ones are wanted at once: where a rank was lost, more may be.
 FIRST_SPARE_AFTER_S = 10.0
+# It has nothing to put in order.
+_SPARE_STOP_S = 1.0
 # A rank's idle threads spin briefly and then sleep: they share the cores with the master
 # (docs/performance.md has the figures). An operator's own values win.
 WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
@@ -102,7 +104,7 @@ class RankStarter:
             await asyncio.wait({self._preparing})
         spare, self._spare = self._spare, None
         if spare is not None:
-            await spare.kill()
+            await spare.stop(timeout_s=_SPARE_STOP_S)
 
     def _begin(self) -> None:
         is_there = self._spare is not None and self._spare.exit_code is None
