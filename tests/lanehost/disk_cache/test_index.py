@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -31,6 +32,23 @@ def test_a_match_leaves_a_token_to_run():
     index = index_of(manifest_of(range(8)))
     assert index.find("s", tuple(range(8))) is None
     assert index.find("s", tuple(range(9))) is not None
+
+
+@given(st.lists(st.floats(0, 2.0**40, exclude_max=True), min_size=4, max_size=4), st.data())
+def test_a_clock_that_jumps_makes_nothing_old_and_hides_nothing(times, data):
+    """As if a server had written each entry at another time of the world, in any order."""
+    hits = data.draw(st.lists(st.integers(0, 9), min_size=4, max_size=4))
+    entries = [
+        manifest_of([at] * 8, hits=num, used=at) for at, num in zip(range(4), hits, strict=True)
+    ]
+    jumped = [replace(one, created_s=at) for one, at in zip(entries, times, strict=True)]
+    still, index = index_of(*entries, budget=400), index_of(*jumped, budget=400)
+    for at in data.draw(st.lists(st.integers(0, 3), max_size=6)):
+        for one in (still, index):
+            one.note_hit(one.find("s", (*[at] * 8, 9)))
+    for num_bytes in (1, 101, 201, 301, 401):
+        expected = [entry.manifest.token_ids for entry in still.victims(num_bytes) or ()]
+        assert [entry.manifest.token_ids for entry in index.victims(num_bytes) or ()] == expected
 
 
 def test_another_scope_misses():
