@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lanehost import Client
 from tests.support.disk_files import disk_rank, named
+from tests.support.served import serving
 from tests.support.two_hosts import ROOT
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(300)]
@@ -118,3 +120,28 @@ def test_a_thousand_kills_leave_whole_files_or_none(tmp_path):
     _check_kills(told, 1000)
     # They died in the middle of writes too.
     assert told["torn"] >= 100
+
+
+@pytest.mark.model
+@needs_mounts
+def test_a_server_on_a_full_disk_replies_as_without_one_and_ends_in_order(tmp_path):
+    """A prompt of these takes 4.6 MB, and is saved with its reply, too."""
+    prompts = [[number + 17, *range(100, 299)] for number in range(4)]
+
+    def replies(served):
+        with Client(served.grpc_address) as client:
+            return [
+                client.generate(token_ids=prompt, max_tokens=8, ignore_eos=True)
+                for prompt in prompts
+            ]
+
+    with serving(tmp_path, "--prompt-cache", "off") as served:
+        expected = [reply.token_ids for reply in replies(served)]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ("--disk-cache", str(disk / "cache"), "--disk-cache-mode", "full")
+    with serving(tmp_path, *options, within=(*IN_MOUNTS, ON_10_MB, str(disk))) as served:
+        assert [reply.token_ids for reply in replies(served)] == expected
+        served.wait_event("disk_cache_fault")
+        assert served.events("disk_cache_fault")[0]["reason"] == "no_space"
+        assert [reply.token_ids for reply in replies(served)] == expected

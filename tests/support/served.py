@@ -25,14 +25,17 @@ _SERVE = (sys.executable, "-m", "lanehost", "serve")
 
 
 class Served:
-    """A running `lanehost serve`, and how to look at it from outside."""
+    """A running `lanehost serve`, and how to look at it from outside.
 
-    def __init__(self, log_path: Path, *args: str) -> None:
+    `within` is a command that becomes the server, once it has made the place that it runs in.
+    """
+
+    def __init__(self, log_path: Path, *args: str, within: tuple[str, ...] = ()) -> None:
         self._log_path = log_path
         self._log = log_path.open("wb")
         self.process = subprocess.Popen(
             # What a test does not ask for takes no processor time from the others.
-            [*_SERVE, "--log-json", "--port", "0", "--spare-rank", "off", *args],
+            [*within, *_SERVE, "--log-json", "--port", "0", "--spare-rank", "off", *args],
             stdout=subprocess.PIPE,
             stderr=self._log,
             stdin=subprocess.DEVNULL,
@@ -104,9 +107,9 @@ class Served:
 
 
 @contextmanager
-def starting(tmp_path: Path, *args: str) -> Iterator[Served]:
+def starting(tmp_path: Path, *args: str, within: tuple[str, ...] = ()) -> Iterator[Served]:
     """Start a server and do not wait for it."""
-    served = Served(tmp_path / f"serve-{time.monotonic_ns()}.log", *args)
+    served = Served(tmp_path / f"serve-{time.monotonic_ns()}.log", *args, within=within)
     try:
         yield served
     finally:
@@ -114,9 +117,9 @@ def starting(tmp_path: Path, *args: str) -> Iterator[Served]:
 
 
 @contextmanager
-def serving(tmp_path: Path, *args: str) -> Iterator[Served]:
+def serving(tmp_path: Path, *args: str, within: tuple[str, ...] = ()) -> Iterator[Served]:
     """Start a server, wait until it is ready, and end it in order."""
-    with starting(tmp_path, "--http-port", "0", *args) as served:
+    with starting(tmp_path, "--http-port", "0", *args, within=within) as served:
         served.wait_ready()
         yield served
         assert served.terminate() == 0, served.log_text()
