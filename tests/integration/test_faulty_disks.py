@@ -122,6 +122,15 @@ def test_a_thousand_kills_leave_whole_files_or_none(tmp_path):
     assert told["torn"] >= 100
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.soak)])
+def test_a_master_that_is_killed_while_it_writes_leaves_whole_manifests_or_none(tmp_path, count):
+    told = run(*PROGRAM, "manifests", str(tmp_path), str(count), "3")
+    print(told)
+    assert told["whole"] >= count
+    assert (told["broken"], told["mixed"], told["left"]) == (0, 0, 0)
+    assert count < 1000 or told["torn"] >= 20
+
+
 @pytest.mark.model
 @needs_mounts
 def test_a_server_on_a_full_disk_replies_as_without_one_and_ends_in_order(tmp_path):

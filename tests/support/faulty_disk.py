@@ -4,6 +4,8 @@
 again, and checks all. `kill FOLDER COUNT SEED` kills a child so many times while it saves the
 same entries again and again, and looks at what it left each time. One line of JSON says what
 became of it.
+
+`manifests FOLDER COUNT SEED` does that with a master's manifests.
 """
 
 import json
@@ -13,10 +15,20 @@ import signal
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lanehost.disk_cache.identity import scope_digest
+from lanehost.disk_cache.manifest import Manifest
+from lanehost.disk_cache.manifests import (
+    find_manifests,
+    remove_manifest,
+    sweep_manifests,
+    write_manifest,
+)
 from ranks.wire.file_messages import DeleteFiles, FileFault, SweepFiles
+from tests.support.disk_entries import manifest_of
 from tests.support.disk_files import Rank, blocks, disk_rank, named
 
 BLOCKS, ELSEWHERE = (5, 0, 11), (3, 9, 4)
@@ -85,7 +97,44 @@ def _live_and_die(rank: Rank, rng: random.Random) -> None:
     os.waitpid(child, 0)
 
 
+def manifests(folder: Path, count: int, seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    tokens = [rng.randrange(50_000) for _ in range(4_000)]
+    scopes = [f"s{number}" for number in range(NUM_KILLED_ENTRIES)]
+    right = {scope_digest(one): manifest_of(tokens, scope=one) for one in scopes}
+    found: Counter[str] = Counter()
+    for _ in range(count):
+        _write_and_die(folder, list(right.values()), rng)
+        there = find_manifests(folder)
+        found["torn"] += len(list(folder.rglob("*.tmp")))
+        found["broken"] += len(there.broken)
+        found["whole"] += len(there.manifests)
+        found["mixed"] += sum(
+            one != replace(right[one.owner], hits=one.hits, used=one.hits)
+            for one in there.manifests
+        )
+        sweep_manifests(folder, there)
+        found["left"] += len(list(folder.rglob("*.tmp")))
+        remove_manifest(folder, rng.choice(list(right.values())).header.name)
+    return dict(found)
+
+
+def _write_and_die(folder: Path, entries: list[Manifest], rng: random.Random) -> None:
+    """Write version after version in a child until it is killed."""
+    life_s, version = rng.uniform(0, MOST_LIFE_S), rng.randrange(1, 1000)
+    child = os.fork()
+    if child == 0:
+        while True:
+            entry = entries[version % len(entries)]
+            write_manifest(folder, replace(entry, hits=version, used=version))
+            version += 1
+    time.sleep(life_s)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
     what, path, *numbers = sys.argv[1:]
-    told = {"fill": fill, "kill": kill}[what](Path(path), *map(int, numbers))
+    ways = {"fill": fill, "kill": kill, "manifests": manifests}
+    told = ways[what](Path(path), *map(int, numbers))
     sys.stdout.write(json.dumps(told) + "\n")
