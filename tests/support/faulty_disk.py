@@ -104,8 +104,10 @@ def manifests(folder: Path, count: int, seed: int) -> dict[str, Any]:
     right = {scope_digest(one): manifest_of(tokens, scope=one) for one in scopes}
     found: Counter[str] = Counter()
     for _ in range(count):
+        before = {one.owner for one in find_manifests(folder).manifests}
         _write_and_die(folder, list(right.values()), rng)
         there = find_manifests(folder)
+        found["lost"] += len(before - {one.owner for one in there.manifests})
         found["torn"] += len(list(folder.rglob("*.tmp")))
         found["broken"] += len(there.broken)
         found["whole"] += len(there.manifests)
