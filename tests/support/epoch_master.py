@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -84,8 +85,9 @@ class EpochMaster:
 
     def await_step(self, rank: int, step_id: int) -> Heartbeat:
         """Wait until this rank's heart says that the step is computed."""
+        until_s = time.monotonic() + _PATIENCE_S
         while (beat := self.stream(rank).beats.get(timeout=_PATIENCE_S)).step_id != step_id:
-            pass
+            assert time.monotonic() < until_s, f"no beat within step {step_id}, the last: {beat}"
         return beat
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ which the rule holds raises a RuntimeError in its forward pass, before any colle
     fail-drafts              a lane of it has a draft
     late-token=ID            as fail-token, but behind the forward pass: collectives have begun
     hang-token=ID            the forward pass never begins, and nothing is raised
-    slow-token=ID            it is done a hundred times over
+    slow-token=ID            it is done over and over for two seconds
 
 Several rules are joined by commas; `RULE@1` holds on rank 1 alone.
 """
@@ -16,6 +16,7 @@ Several rules are joined by commas; `RULE@1` holds on rank 1 alone.
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from ranks.guard import stand_guard
 from ranks.plan import StepPlan
 from ranks.wire.messages import TOKEN_VARIABLE
 
+# Some beats of a heart.
+_SLOW_S = 2.0
 KINDS = (
     "fail-token",
     "fail-prompts-above",
@@ -83,7 +86,8 @@ class FailingModel:
         if self._rules.feeds("hang-token", fed):
             signal.pause()
         if self._rules.feeds("slow-token", fed):
-            for _ in range(99):
+            until_s = time.monotonic() + _SLOW_S
+            while time.monotonic() < until_s:
                 self._model.forward(rows, kv, collective)
         logits = self._model.forward(rows, kv, collective)
         if self._rules.feeds("late-token", fed):
