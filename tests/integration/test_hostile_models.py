@@ -10,6 +10,7 @@ import re
 import struct
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,8 @@ def test_a_spoilt_config_loads_or_is_refused_by_name(hf_folder, data):
         spoilt = config
         if data.draw(st.booleans()) and isinstance(config["rope_parameters"], dict):
             spoilt = config["rope_parameters"]
-        spoilt[data.draw(st.sampled_from(sorted(spoilt)))] = data.draw(VALUES)
+        # A copy: what was put in before may itself be drawn upon.
+        spoilt[data.draw(st.sampled_from(sorted(spoilt)))] = deepcopy(data.draw(VALUES))
     try:
         path.write_text(json.dumps(config))
         run_bounded(hf_folder)
