@@ -33,23 +33,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path not in heavy)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _thread_of_grpc(pytestconfig):
-    """Keep gRPC's thread for asyncio, which else ends and begins with each test that has a server.
-
-    It ends when the last object of `grpc.aio` is collected, which may be while the next test makes
-    one: that race is gRPC's (https://github.com/grpc/grpc/issues/43364).
-    """
-    if pytestconfig.getoption("--native-library") is not None:
-        yield  # Nothing there has a server, and nothing but the library is to be seen.
-        return
-    import grpc.aio  # noqa: PLC0415
-
-    grpc.aio.init_grpc_aio()
-    yield
-    grpc.aio.shutdown_grpc_aio()
-
-
 def pytest_configure(config):
     library = config.getoption("--native-library")
     if library is None:
