@@ -24,27 +24,11 @@ from ranks.kv_store import KvStore
 from ranks.models.native_llama import NativeLlama
 from ranks.models.registry import load_model, open_checkpoint
 from ranks.native.library import INSTRUCTION_SETS, NativeEngine, NativeLibrary
-from ranks.shards import Exchange, cut_shards
+from ranks.shards import NoCollective, cut_shards
 from ranks.step_inputs import LaneRows
 
 _START, _MAX_LANES, _BLOCK_SIZE, _PROMPT = 256, 64, 16, 256
 _BLOCKS_OF_LANE = 24  # behind 256 positions some more
-
-
-class _Alone:
-    """Implements `Collective`: one rank."""
-
-    def lend_exchange(self) -> Exchange | None:
-        return None
-
-    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        return tensor
-
-    def broadcast_ids(self, ids: torch.Tensor) -> torch.Tensor:
-        return ids
 
 
 def _load(model: Path) -> NativeLlama:
@@ -101,7 +85,7 @@ def _steps(
         rows, found = rows_of(step), []
         for number in order if step % 2 else reversed(order):
             began_ns = time.perf_counter_ns()
-            logits = models[number].forward(rows, kv, _Alone())
+            logits = models[number].forward(rows, kv, NoCollective())
             whole_ns = time.perf_counter_ns() - began_ns
             told[number].append({**models[number].parts_ns(), "step": whole_ns})
             found.append(logits)

@@ -23,12 +23,13 @@ from lanehost.cli_bench_parts import (
     say,
     with_json,
     with_model,
+    with_tp,
     write,
 )
 from lanehost.cli_client import fail, split, when_loaded, with_server
 from lanehost.client import AsyncClient, Client
 from lanehost.client_errors import ClientError
-from lanehost.settings import BLOCK_SIZE, MAX_LANES, MAX_TP, RankGroupSettings
+from lanehost.settings import BLOCK_SIZE, MAX_LANES, RankGroupSettings
 
 if TYPE_CHECKING:
     # Late at run time, so that the client commands do not load what only a bench needs.
@@ -160,13 +161,7 @@ def serve(json_file: Path | None, plot: Path | None, **options: Any) -> None:
 
 @bench.command()
 @with_model
-@click.option(
-    "--tp",
-    type=click.IntRange(1, MAX_TP),
-    default=1,
-    show_default=True,
-    help="Ranks that share the model.",
-)
+@with_tp
 @click.option(
     "--lanes",
     type=Counts(MAX_LANES),

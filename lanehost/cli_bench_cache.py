@@ -16,22 +16,17 @@ from lanehost.cli_bench_parts import (
     say,
     with_json,
     with_model,
+    with_tp,
     write,
 )
-from lanehost.settings import BLOCK_SIZE, MAX_TP
+from lanehost.settings import BLOCK_SIZE
 
 _MAX_SEED = 1 << 32
 
 
 @click.command()
 @with_model
-@click.option(
-    "--tp",
-    type=click.IntRange(1, MAX_TP),
-    default=1,
-    show_default=True,
-    help="Ranks that share the model.",
-)
+@with_tp
 @click.option(
     "--tokens", type=COUNT, default=2000, show_default=True, help="Tokens of a conversation."
 )

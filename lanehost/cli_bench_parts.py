@@ -11,7 +11,7 @@ import click
 
 from lanehost.embedded import embedded_model_path
 from lanehost.errors import LanehostError, RankGroupLost
-from lanehost.settings import DEVICES, DTYPES, WEIGHTS
+from lanehost.settings import DEVICES, DTYPES, MAX_TP, WEIGHTS
 
 if TYPE_CHECKING:
     # Late at run time, so that the client commands do not load what only a bench needs.
@@ -115,6 +115,18 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_MODEL_OPTIONS):
         command = option(command)
     return command
+
+
+def with_tp(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that starts ranks the option that says how many."""
+    option = click.option(
+        "--tp",
+        type=click.IntRange(1, MAX_TP),
+        default=1,
+        show_default=True,
+        help="Ranks that share the model.",
+    )
+    return option(command)
 
 
 def model_path(model: Path | None) -> Path:

@@ -57,7 +57,7 @@ class SaveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFile:
-    """Open a file, verify all of it, and keep it open: phase one of an adopt."""
+    """Read a file and verify all of it: phase one of an adopt."""
 
     order_id: int
     header: FileHeader
@@ -65,7 +65,7 @@ class CheckFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptFile:
-    """Copy a file that was checked into these blocks, in order, and close it: phase two."""
+    """Copy a file that was checked into these blocks, in order: phase two."""
 
     order_id: int
     header: FileHeader
@@ -74,7 +74,7 @@ class AdoptFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropFile:
-    """Close a file that was checked, and forget it: another rank has said no, or nobody asks."""
+    """Forget that a file was checked; give up one that is being saved."""
 
     order_id: int
     name: FileName

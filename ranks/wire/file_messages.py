@@ -58,14 +58,14 @@ class SaveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFile:
-    """Read a file, verify all of it, and keep it: phase one of an adopt."""
+    """Read a file and verify all of it: phase one of an adopt."""
 
     header: FileHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptFile:
-    """Copy a file that was checked into these blocks, in order, and forget it: phase two."""
+    """Copy a file that was checked into these blocks, in order: phase two."""
 
     header: FileHeader
     block_ids: tuple[int, ...]
@@ -73,7 +73,7 @@ class AdoptFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropFile:
-    """Forget a file that was checked; give up one that is being saved."""
+    """Forget that a file was checked; give up one that is being saved."""
 
     name: FileName
 
