@@ -1,7 +1,9 @@
 """What came over the wire, what was accepted, and what the client is told.
 
 A `Request` is unchecked; the door turns it into a `Job` or refuses it, and nobody
-behind the door checks again. The events of a job come in this order: `Accepted`,
+behind the door checks again. An image comes as bytes of a file, or by the id of an upload, and
+leaves the door as pixels with a digest; a job keeps its pixels until it ends, so that it can be
+computed again from them. The events of a job come in this order: `Accepted`,
 `Prefilled` once, `Tokens` any number of times, then `Finished` or `Failed`, once.
 """
 
@@ -20,12 +22,50 @@ class Role(Enum):
     ASSISTANT = "assistant"
 
 
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Some text of a message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image of a message: the bytes of its file, as sent."""
+
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedImage:
+    """An image of a message that was uploaded before."""
+
+    upload_id: str
+
+
+ContentPart = TextPart | ImagePart | UploadedImage
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """One message of a chat."""
+    """One message of a chat: text, or parts in their order."""
 
     role: Role
-    content: str
+    content: str | tuple[ContentPart, ...]
+
+    @property
+    def text(self) -> str:
+        """Its text; that of its text parts joined, when it has parts."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def images(self) -> tuple[ImagePart | UploadedImage, ...]:
+        """Its images, in their order."""
+        if isinstance(self.content, str):
+            return ()
+        return tuple(part for part in self.content if not isinstance(part, TextPart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +176,30 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of a request, counted; `disk_cached_tokens` of the cached ones came from the disk."""
+    """Tokens of a request, counted.
+
+    `disk_cached_tokens` of the cached ones came from the disk; `image_tokens` of the prompt's
+    stand for images.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     disk_cached_tokens: int = 0
+    image_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Where the time of a request went, in seconds on the master's clock."""
+    """Where the time of a request went, in seconds on the master's clock.
+
+    `encode_s` is the longest wait for one of its images to be encoded.
+    """
 
     queue_s: float
     prefill_s: float
     decode_s: float
+    encode_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +247,42 @@ Event = Accepted | Prefilled | Tokens | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedImage:
+    """An image as the model's encoder takes it.
+
+    `pixels` are uint8 [height, width, 3], RGB, row by row. `digest` has 32 bytes, over the pixels,
+    their size and how the model wants them: equal digests are equal images to the model.
+    """
+
+    digest: bytes
+    width: int
+    height: int
+    pixels: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptImage:
+    """An image and its block in a prompt: one token for each row that the encoder gives.
+
+    `start` is the first position of the block. The prompt's ids there are all the model's one
+    token for rows of images; what is around a block is no part of it.
+    """
+
+    start: int
+    num_tokens: int
+    image: PreparedImage
+
+    @property
+    def stop(self) -> int:
+        """The first position behind the block."""
+        return self.start + self.num_tokens
+
+
+# Above every token id, and every other number that is packed in 64 bits.
+IMAGE_ID_BASE = 1 << 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A request that the door accepted; nothing of it is checked again.
 
@@ -205,7 +290,10 @@ class Job:
     prompts may be shared with it, and whose share of the server it takes. `marks` are
     the positions in the prompt, rising, at which another request is likely to part from
     it: where the system prompt ends, where the last turn of a chat began. One that `is_cold`
-    computes all of its prompt itself, whatever is kept of it.
+    computes all of its prompt itself, whatever is kept of it. `images` stand in rising order,
+    their blocks apart. `identity_ids` are what two prompts must share to share what was computed
+    for them: the prompt's ids, and at each position of an image's block a number made of the
+    image's digest, at least `IMAGE_ID_BASE`. They never go to a rank.
     """
 
     job_id: str
@@ -220,6 +308,12 @@ class Job:
     marks: tuple[int, ...] = ()
     disk_use: DiskUse = DiskUse.DEFAULT
     is_cold: bool = False
+    images: tuple[PromptImage, ...] = ()
+    identity_ids: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Work the identity out once: caches ask for it again and again."""
+        object.__setattr__(self, "identity_ids", _identity_ids(self.prompt_ids, self.images))
 
     @property
     def is_warm(self) -> bool:
@@ -230,3 +324,15 @@ class Job:
     def num_tokens(self) -> int:
         """The most tokens that the sequence can have, prompt and reply."""
         return len(self.prompt_ids) + self.max_tokens
+
+
+def _identity_ids(prompt_ids: tuple[int, ...], images: tuple[PromptImage, ...]) -> tuple[int, ...]:
+    """Return the prompt's ids with the images in the place of their blocks; see `Job`."""
+    if not images:
+        return prompt_ids
+    ids: list[int] = []
+    for image in images:
+        assert len(ids) <= image.start < image.stop <= len(prompt_ids), "blocks cross or leave"
+        ids += prompt_ids[len(ids) : image.start]
+        ids += [IMAGE_ID_BASE + int.from_bytes(image.image.digest)] * image.num_tokens
+    return (*ids, *prompt_ids[len(ids) :])

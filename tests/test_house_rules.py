@@ -29,7 +29,6 @@ NO_MIRRORED_TEST = {
     "lanehost/door/model_card.py": "data only",
     "lanehost/engine/backend.py": "a protocol: nothing to run",
     "lanehost/errors.py": "classes only; tests/lanehost/server/test_status.py walks them all",
-    "lanehost/job.py": "data only",
     "lanehost/rank_group/events.py": "data only",
     "lanehost/rank_group/watcher.py": "a protocol: nothing to run",
     "ranks/errors.py": "classes only",

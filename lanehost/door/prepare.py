@@ -138,7 +138,7 @@ class Preparer:
                 assert_never(prompt)
 
     def _check_chat_bytes(self, prompt: ChatPrompt) -> None:
-        self._check_bytes("".join(message.content for message in prompt.messages))
+        self._check_bytes("".join(message.text for message in prompt.messages))
 
     def _check_bytes(self, text: str) -> None:
         check_prompt_bytes(

@@ -59,7 +59,7 @@ def _places(messages: tuple[ChatMessage, ...]) -> set[int]:
 def _with_other_words(message: ChatMessage) -> ChatMessage:
     """Return the message with words that part from its own at the first letter."""
     first, second = _OTHER_WORDS
-    is_taken = message.content.lstrip().startswith(first)
+    is_taken = message.text.lstrip().startswith(first)
     return replace(message, content=second if is_taken else first)
 
 

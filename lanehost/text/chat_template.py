@@ -101,7 +101,7 @@ class ChatTemplate:
 
     def _variables(self, messages: tuple[ChatMessage, ...]) -> dict[str, Any]:
         return {
-            "messages": [{"role": m.role.value, "content": m.content} for m in messages],
+            "messages": [{"role": m.role.value, "content": m.text} for m in messages],
             "tools": None,
             "documents": None,
             "add_generation_prompt": True,
