@@ -4,6 +4,7 @@ Laws: what is built depends on the rows alone. The number of rows is padded to a
 multiple at which the CPU's products give each row the same bits whatever else is
 in the step (ADR 2); the padding never reaches the KV store or the logits. How rows are
 grouped for attention is a matter of speed only: the bits are the same for any grouping.
+A block of an image lies whole in its lane's rows, and each of its rows reaches to its end.
 
 Blocks are counted from 1 here: block 0 of the store is empty for ever and pads tables.
 """
@@ -23,11 +24,25 @@ MAX_GROUP_POSITIONS = 8_192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneImage:
+    """One image of a lane: `rows` [tokens, hidden] stand at positions `start` and on."""
+
+    start: int
+    rows: torch.Tensor
+
+    @property
+    def stop(self) -> int:
+        """The position behind its last row."""
+        return self.start + self.rows.shape[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRows:
     """The rows of one lane in one step.
 
     `token_ids` go to positions `start`, `start` + 1 and so on; `block_table` covers
-    at least all of them. The logits of the last `num_draws` rows are wanted.
+    at least all of them. The logits of the last `num_draws` rows are wanted. `images` lie
+    within these positions, in rising order; whatever `token_ids` holds there is not looked up.
     """
 
     lane_id: int
@@ -35,13 +50,15 @@ class LaneRows:
     token_ids: Sequence[int]
     block_table: Sequence[int]
     num_draws: int
+    images: tuple[LaneImage, ...] = ()
 
 
 def check_lane(lane: LaneRows, block_size: int) -> int:
     """Return the position behind the rows of a lane.
 
     Raises:
-        ValueError: It has no rows, or its block table is too short for them.
+        ValueError: It has no rows, its block table is too short for them, or an image does
+            not lie within them.
     """
     stop = lane.start + len(lane.token_ids)
     if stop == lane.start or stop > len(lane.block_table) * block_size:
@@ -49,6 +66,14 @@ def check_lane(lane: LaneRows, block_size: int) -> int:
             f"lane {lane.lane_id} has {stop - lane.start} rows up to position {stop}, "
             f"its {len(lane.block_table)} blocks hold {len(lane.block_table) * block_size}"
         )
+    free = lane.start
+    for image in lane.images:
+        if not free <= image.start < image.stop <= stop:
+            raise ValueError(
+                f"lane {lane.lane_id} has an image at positions {image.start} to {image.stop}, "
+                f"free are {free} to {stop}"
+            )
+        free = image.stop
     return stop
 
 
@@ -57,14 +82,16 @@ class AttentionGroup:
     """Queries that attend in one product: as many from each lane, over as many positions.
 
     Shapes: `rows` int64 [lanes · queries], which rows of the step they are;
-    `positions` int64 [lanes, queries]; `block_ids` int64 [lanes · blocks], counted from
-    1, padded with the empty block to `num_positions` positions a lane.
+    `positions` int64 [lanes, queries]; `reach` int64 [lanes, queries], the last position
+    that each sees: its own, or the end of its image; `block_ids` int64 [lanes · blocks],
+    counted from 1, padded with the empty block to `num_positions` positions a lane.
     """
 
     num_lanes: int
     num_positions: int
     rows: torch.Tensor
     positions: torch.Tensor
+    reach: torch.Tensor
     block_ids: torch.Tensor
 
 
@@ -74,7 +101,8 @@ class StepInputs:
 
     Shapes: `token_ids` and `positions` int64 [padded rows]; `slots` int64 [rows], where
     keys and values go; `opened_blocks` int64 [blocks], those whose first position is
-    written; `draw_rows` int64 [draws].
+    written; `draw_rows` int64 [draws]. `images` holds the first row of each image, and its
+    rows.
     """
 
     num_rows: int
@@ -84,6 +112,7 @@ class StepInputs:
     opened_blocks: torch.Tensor
     draw_rows: torch.Tensor
     groups: tuple[AttentionGroup, ...]
+    images: tuple[tuple[int, torch.Tensor], ...]
 
 
 def build_inputs(rows: Sequence[LaneRows], *, device: torch.device, block_size: int) -> StepInputs:
@@ -118,11 +147,13 @@ def build_inputs(rows: Sequence[LaneRows], *, device: torch.device, block_size: 
                 positions=on_device([one for tile in part for one in tile.positions]).view(
                     len(part), -1
                 ),
+                reach=on_device([one for tile in part for one in tile.reach]).view(len(part), -1),
                 block_ids=on_device([block for tile in part for block in tile.block_ids]),
             )
             for (_, num_positions), tiles in layout.tiles.items()
             for part in _split_group(tiles, num_positions)
         ),
+        images=tuple(layout.images),
     )
 
 
@@ -132,6 +163,7 @@ class _QueryTile:
 
     rows: range
     positions: range
+    reach: Sequence[int]
     block_ids: list[int]
 
 
@@ -144,6 +176,7 @@ class _Layout:
         self.slots: list[int] = []
         self.opened_blocks: list[int] = []
         self.draw_rows: list[int] = []
+        self.images: list[tuple[int, torch.Tensor]] = []
         # By how many queries and how many padded positions each lane has in the group.
         self.tiles: dict[tuple[int, int], list[_QueryTile]] = {}
 
@@ -158,20 +191,39 @@ class _Layout:
         )
         num_rows = len(self.positions)
         self.draw_rows.extend(range(num_rows - lane.num_draws, num_rows))
+        self.images.extend(
+            (first_row + image.start - lane.start, image.rows) for image in lane.images
+        )
+        reach = _find_reach(lane, positions)
         for begin in range(0, len(positions), _MAX_QUERIES):
-            part = positions[begin : begin + _MAX_QUERIES]
-            rows = range(first_row + begin, first_row + begin + len(part))
-            self._add_tile(table, rows, part)
+            end = min(begin + _MAX_QUERIES, len(positions))
+            tile = _QueryTile(
+                rows=range(first_row + begin, first_row + end),
+                positions=positions[begin:end],
+                reach=reach[begin:end],
+                block_ids=[],
+            )
+            self._add_tile(table, tile)
 
-    def _add_tile(self, table: Sequence[int], rows: range, positions: range) -> None:
-        num_positions = _pad_positions(positions.stop, self._block_size)
+    def _add_tile(self, table: Sequence[int], tile: _QueryTile) -> None:
+        stop = tile.reach[-1] + 1
+        num_positions = _pad_positions(stop, self._block_size)
         num_blocks = num_positions // self._block_size
         # Not further than is written: what the table has beyond is not opened yet.
-        block_ids = [block + 1 for block in table[: -(-positions.stop // self._block_size)]]
-        block_ids += [EMPTY_BLOCK] * (num_blocks - len(block_ids))
-        self.tiles.setdefault((len(rows), num_positions), []).append(
-            _QueryTile(rows=rows, positions=positions, block_ids=block_ids)
-        )
+        tile.block_ids.extend(block + 1 for block in table[: -(-stop // self._block_size)])
+        tile.block_ids.extend([EMPTY_BLOCK] * (num_blocks - len(tile.block_ids)))
+        self.tiles.setdefault((len(tile.rows), num_positions), []).append(tile)
+
+
+def _find_reach(lane: LaneRows, positions: range) -> Sequence[int]:
+    """The last position that each row sees; it never falls from one row to the next."""
+    if not lane.images:
+        return positions
+    reach = list(positions)
+    for image in lane.images:
+        length = image.stop - image.start
+        reach[image.start - lane.start : image.stop - lane.start] = [image.stop - 1] * length
+    return reach
 
 
 def _pad_positions(count: int, block_size: int) -> int:

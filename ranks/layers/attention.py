@@ -5,6 +5,10 @@ other queries of its product, nor on how far positions are padded. For that (ADR
 queries of one KV head are the rows of a product, at least four; positions are padded
 to tiles; the product with the values runs in tiles of fixed length, added in order,
 because a matrix library adds in another order when that dimension is longer.
+
+A query sees what lies before it, and of its image's block all (`AttentionGroup.reach`). A
+window cuts what lies behind a query, in its block too; what lies ahead in the block is seen
+however far it is. That is the mask of the reference.
 """
 
 from dataclasses import dataclass
@@ -31,6 +35,7 @@ _MIN_QUERY_ROWS = 4
 class AttentionStep:
     """What all layers of a step share.
 
+    `rotations` has one entry, or a second for layers with rotary positions of their own;
     `hidden` holds, for each window, what the queries of each group do not see:
     bool [lanes, queries, positions].
     """
@@ -38,7 +43,7 @@ class AttentionStep:
     inputs: StepInputs
     kv: KvStore
     collective: Collective
-    rotation: Rotation
+    rotations: tuple[Rotation, ...]
     hidden: dict[int | None, list[torch.Tensor]]
 
 
@@ -51,6 +56,19 @@ class AttentionHeads:
     head_dim: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionKind:
+    """What tells one layer's attention from another's.
+
+    `window` counts the positions that a token sees, itself included; None sees all.
+    `scale` multiplies scores; `rope` says which of the step's rotations is the layer's.
+    """
+
+    window: int | None
+    scale: float
+    rope: int = 0
+
+
 class SelfAttention:
     """One layer's attention, for the heads of this rank's shards.
 
@@ -60,7 +78,7 @@ class SelfAttention:
         qkv: Queries, then keys, then values, merged.
         output: Takes the heads' results, head after head.
         qk_norm: Norms of each head's queries and keys, or None.
-        window: How many positions a token sees, itself included; None sees all.
+        kind: Its window, scale and rotary positions.
     """
 
     def __init__(
@@ -71,15 +89,14 @@ class SelfAttention:
         qkv: Linear,
         output: RowParallelLinear,
         qk_norm: tuple[RmsNorm, RmsNorm] | None,
-        window: int | None,
+        kind: AttentionKind,
     ) -> None:
         self._layer = layer
         self._heads = heads
         self._qkv = qkv
         self._output = output
         self._qk_norm = qk_norm
-        self._window = window
-        self._scale = heads.head_dim**-0.5
+        self._kind = kind
 
     def __call__(self, x: torch.Tensor, step: AttentionStep) -> torch.Tensor:
         """[padded rows, hidden] → [padded rows, hidden], the same on every rank."""
@@ -90,7 +107,7 @@ class SelfAttention:
         )
         if self._qk_norm is not None:
             queries_keys = self._norm_heads(queries_keys, self._qk_norm)
-        queries_keys = rotate(queries_keys, step.rotation)
+        queries_keys = rotate(queries_keys, step.rotations[self._kind.rope])
         queries, keys = queries_keys.split((heads.num_heads, heads.num_kv_heads), dim=1)
         num_rows = step.inputs.num_rows
         step.kv.write(self._layer, step.inputs.slots, keys[:num_rows], values[:num_rows])
@@ -105,7 +122,7 @@ class SelfAttention:
     def _attend(self, queries: torch.Tensor, step: AttentionStep) -> torch.Tensor:
         """[padded rows, heads, head_dim] → [padded rows, heads · head_dim]."""
         result = queries.new_zeros(queries.shape[0], queries.shape[1] * queries.shape[2])
-        for group, hidden in zip(step.inputs.groups, step.hidden[self._window], strict=True):
+        for group, hidden in zip(step.inputs.groups, step.hidden[self._kind.window], strict=True):
             part = self._attend_group(queries.index_select(0, group.rows), group, hidden, step.kv)
             result.index_copy_(0, group.rows, part)
         return result
@@ -155,7 +172,7 @@ class SelfAttention:
         num_rows = rows.shape[1]
         rows = functional.pad(rows, (0, 0, 0, pad_count(num_rows, _MIN_QUERY_ROWS) - num_rows))
         scores = torch.baddbmm(
-            rows.new_empty(1), rows, keys.transpose(1, 2), beta=0, alpha=self._scale
+            rows.new_empty(1), rows, keys.transpose(1, 2), beta=0, alpha=self._kind.scale
         )
         seen = scores.view(num_kv, lanes, -1, keys.shape[1])[:, :, :num_rows]
         seen.unflatten(2, queries.shape[2:4]).masked_fill_(hidden[None, :, :, None], float("-inf"))
@@ -167,10 +184,9 @@ def find_hidden(inputs: StepInputs, window: int | None) -> list[torch.Tensor]:
     hidden = []
     for group in inputs.groups:
         at = torch.arange(group.num_positions, device=group.positions.device)
-        own = group.positions.unsqueeze(2)
-        unseen = at > own
+        unseen = at > group.reach.unsqueeze(2)
         if window is not None:
-            unseen |= at <= own - window
+            unseen |= at <= group.positions.unsqueeze(2) - window
         hidden.append(unseen)
     return hidden
 

@@ -7,6 +7,8 @@ from torch.nn import functional
 class RmsNorm:
     """x / rms(x) · weight over the last dimension.
 
+    A weight of float32 is multiplied in float32, one of another type after the cast.
+
     Args:
         weight: [width].
         eps: Added to the mean square.
@@ -19,7 +21,7 @@ class RmsNorm:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[..., width] → the same shape and type."""
-        if x.dtype == torch.float32:
-            return functional.rms_norm(x, self._shape, self._weight, self._eps)
+        if self._weight.dtype == torch.float32:
+            return functional.rms_norm(x.float(), self._shape, self._weight, self._eps).to(x.dtype)
         normed = functional.rms_norm(x.float(), self._shape, None, self._eps)
         return normed.to(x.dtype) * self._weight

@@ -10,6 +10,7 @@ hold the columns of all held shards; row-parallel ones stay apart per shard (ADR
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -20,6 +21,7 @@ from ranks.layers.linear import are_rows_exact
 from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.layers.rotary import Rotary
+from ranks.models.passes import ImageFacts, PassState, place_images
 from ranks.models.state import kv_state, name_torch_layout
 from ranks.models.step_memory import StepLimits, step_bytes, step_bytes_per_position
 from ranks.noise import DrawnRow
@@ -45,6 +47,19 @@ class LlamaLayer:
         return x.add_(self.mlp(self.mlp_norm(x), step.collective))
 
 
+class ImageEncoder(Protocol):
+    """From pixels to the rows that stand for an image; whole on every rank."""
+
+    @property
+    def facts(self) -> ImageFacts:
+        """What it takes, and what becomes of it."""
+        ...
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """uint8 [height, width, 3] → [tokens, hidden]."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaParts:
     """The parts of a model on this rank, as the loader makes them."""
@@ -53,6 +68,7 @@ class LlamaParts:
     layers: tuple[LlamaLayer, ...]
     norm: RmsNorm
     head: Head
+    image_encoder: ImageEncoder | None = None
 
 
 class Llama:
@@ -88,6 +104,8 @@ class Llama:
             dtype=like.dtype,
         )
         self.geometry = describe_geometry(config, shards)
+        encoder = parts.image_encoder
+        self.images = None if encoder is None else encoder.facts
         self._is_leader = shards.rank == 0
         self._mlp_width = sum(map(len, shards.held_parts(config.intermediate_size)))
         self._heads = heads
@@ -137,31 +155,70 @@ class Llama:
         """Whether a row has the same bits in any step, on this machine (ADR 2)."""
         return are_rows_exact(self.device, self.dtype)
 
-    @torch.inference_mode()
+    @property
+    def num_layers(self) -> int:
+        """Layers of a pass."""
+        return self.config.num_layers
+
     def forward(
         self, rows: Sequence[LaneRows], kv: KvStore, collective: Collective
     ) -> torch.Tensor | None:
         """Run one step: float32 logits [draws, vocab] on the leader, None on followers."""
+        state = self.begin(rows, kv)
+        self.run_layers(state, 0, self.num_layers, kv, collective)
+        return self.finish(state, collective)
+
+    @torch.inference_mode()
+    def begin(self, rows: Sequence[LaneRows], kv: KvStore) -> PassState:
+        """Lay out the rows of a pass, open their blocks, and look up what goes in."""
         inputs = build_inputs(rows, device=self.device, block_size=kv.block_size)
         kv.open_blocks(inputs.opened_blocks)
-        step = AttentionStep(
+        return PassState(
             inputs=inputs,
-            kv=kv,
-            collective=collective,
-            rotation=self._rotary.at(inputs.positions),
+            rotations=(self._rotary.at(inputs.positions),),
             hidden={
                 window: find_hidden(inputs, window) for window in set(self.config.layer_windows)
             },
+            x=place_images(self._parts.embedding(inputs.token_ids), inputs),
         )
-        x = self._parts.embedding(inputs.token_ids)
-        for layer in self._parts.layers:
+
+    @torch.inference_mode()
+    def run_layers(
+        self, state: PassState, first: int, stop: int, kv: KvStore, collective: Collective
+    ) -> None:
+        """Run the layers from `first` to before `stop`; see `CausalLM`."""
+        state.check_slice(first, stop, num_layers=self.num_layers)
+        step = AttentionStep(
+            inputs=state.inputs,
+            kv=kv,
+            collective=collective,
+            rotations=state.rotations,
+            hidden=state.hidden,
+        )
+        x = state.x.clone()  # layers write into it
+        for layer in self._parts.layers[first:stop]:
             x = layer(x, step)
             self._num_layers_run += 1
-        if not inputs.draw_rows.numel():
+        state.advance(x, stop)
+
+    @torch.inference_mode()
+    def finish(self, state: PassState, collective: Collective) -> torch.Tensor | None:
+        """Float32 logits [draws, vocab] on the leader, None on followers."""
+        state.check_finished(self.num_layers)
+        draw_rows = state.inputs.draw_rows
+        if not draw_rows.numel():
             no_draws = torch.empty(0, self.config.vocab_size, device=self.device)
             return no_draws if self._is_leader else None
-        drawing = self._parts.norm(x.index_select(0, inputs.draw_rows))
+        drawing = self._parts.norm(state.x.index_select(0, draw_rows))
         return self._parts.head(drawing, collective)
+
+    @torch.inference_mode()
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Make an image's rows; see `CausalLM`."""
+        encoder = self._parts.image_encoder
+        if encoder is None:
+            raise ValueError(f"family {self.config.family} takes no images")
+        return encoder(pixels)
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some rows of its logits draws; see `CausalLM`."""

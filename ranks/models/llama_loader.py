@@ -8,7 +8,7 @@ add nothing to a sum, and a shard is padded alike wherever it is held.
 import torch
 from torch.nn import functional
 
-from ranks.layers.attention import AttentionHeads, SelfAttention
+from ranks.layers.attention import AttentionHeads, AttentionKind, SelfAttention
 from ranks.layers.embedding import Embedding, Head
 from ranks.layers.linear import Linear, RowParallelLinear
 from ranks.layers.mlp import GatedMlp
@@ -102,7 +102,7 @@ class _Loader:
                 has_bias=config.has_output_bias,
             ),
             qk_norm=norms,
-            window=config.layer_windows[number],
+            kind=AttentionKind(window=config.layer_windows[number], scale=config.head_dim**-0.5),
         )
 
     def _head_rows(self, groups: range, heads_per_group: int) -> range:

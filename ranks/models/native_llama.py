@@ -21,6 +21,7 @@ from ranks.kv_store import KvStore
 from ranks.layers.rotary import Rotary
 from ranks.models.llama import describe_geometry
 from ranks.models.native_layout import Rotations, lay_out
+from ranks.models.passes import ImageFacts, PassState
 from ranks.models.state import kv_state, name_exact_layout
 from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
 from ranks.native.packing import PackedMatrix
@@ -31,6 +32,8 @@ from ranks.shards import Collective, Shards
 from ranks.step_inputs import LaneRows
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.row_table import RowTable
+
+_WHOLE = "the native path runs a step whole, not in slices of layers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class NativeLlama:
         self.config = config
         self.device = torch.device("cpu")
         self.geometry = describe_geometry(config, shards)
+        self.images: ImageFacts | None = None
         self.products = f"native-{engine.name}"
         self.weights = parts.held_as
         self.kv_layout = name_exact_layout(torch.float16)
@@ -152,6 +156,43 @@ class NativeLlama:
             return torch.empty(0, self.config.vocab_size) if self._is_leader else None
         logits = self._engine.head(x[draw_rows], self._parts.norm, self._parts.head)
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of a pass."""
+        return self.config.num_layers
+
+    def begin(self, *_args: object, **_named: object) -> PassState:
+        """Refuse: the library runs a step whole, in one call.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(_WHOLE)
+
+    def run_layers(self, *_args: object, **_named: object) -> None:
+        """Refuse, as `begin`.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(_WHOLE)
+
+    def finish(self, *_args: object, **_named: object) -> torch.Tensor | None:
+        """Refuse, as `begin`.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(_WHOLE)
+
+    def encode_image(self, *_args: object, **_named: object) -> torch.Tensor:
+        """Refuse: the family takes no images.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"family {self.config.family} takes no images")
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some rows of its logits draws; see `CausalLM`."""

@@ -17,6 +17,7 @@ from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
 from ranks.models.native_loader import load_native
 from ranks.models.native_weights import MatrixReader, Weights, why_not_native, why_not_rounded
+from ranks.models.passes import ImageFacts, PassState
 from ranks.models.state import StateTensor
 from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
@@ -48,6 +49,12 @@ class CausalLM(Protocol):
     weights: str
     kv_layout: str
     state: tuple[StateTensor, ...]
+    images: ImageFacts | None
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of a pass."""
+        ...
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         """Bytes that one KV block needs on this rank, all layers together."""
@@ -74,7 +81,47 @@ class CausalLM(Protocol):
     ) -> torch.Tensor | None:
         """Run one step: float32 logits [num_draws, vocab] on the leader, None on followers.
 
-        What is returned holds until the next forward.
+        What is returned holds until the next forward. It is `begin`, `run_layers` of all
+        layers and `finish`.
+        """
+        ...
+
+    def begin(self, rows: Sequence[LaneRows], kv: KvStore) -> PassState:
+        """Open a pass: its blocks, its masks, its embedding with the rows of images in place.
+
+        Raises:
+            ValueError: Rows do not fit their blocks, or the model runs no passes in slices.
+        """
+        ...
+
+    def run_layers(
+        self, state: PassState, first: int, stop: int, kv: KvStore, collective: Collective
+    ) -> None:
+        """Run the layers from `first` to before `stop`; slices give the bits of the whole.
+
+        When it raises, `state` is as it was, and the same slice may be run again.
+
+        Raises:
+            ValueError: The slice does not go on where the pass stopped.
+        """
+        ...
+
+    def finish(self, state: PassState, collective: Collective) -> torch.Tensor | None:
+        """End a pass of which all layers were run: logits as `forward`.
+
+        Raises:
+            ValueError: Some layers were not run.
+        """
+        ...
+
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Make an image's rows: uint8 [height, width, 3] → [tokens, hidden], in the model's dtype.
+
+        They depend on the image alone: the same bits on every rank, for any number of threads.
+        It may be called beside a step, from another thread.
+
+        Raises:
+            ValueError: The size is not that of `images`, or the family takes none.
         """
         ...
 

@@ -3,13 +3,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranks.step_inputs import EMPTY_BLOCK, LaneRows, build_inputs
+from ranks.step_inputs import EMPTY_BLOCK, LaneImage, LaneRows, build_inputs
 from ranks.tiles import POSITION_TILE, row_multiple
 
 CPU = torch.device("cpu")
 
 
-def lane(lane_id=0, start=0, count=1, table=None, *, num_draws=1):
+def lane(lane_id=0, start=0, count=1, table=None, *, num_draws=1, images=()):
     table = list(range(100)) if table is None else table
     return LaneRows(
         lane_id=lane_id,
@@ -17,6 +17,7 @@ def lane(lane_id=0, start=0, count=1, table=None, *, num_draws=1):
         token_ids=list(range(count)),
         block_table=table,
         num_draws=num_draws,
+        images=tuple(LaneImage(start=at, rows=torch.zeros(size, 8)) for at, size in images),
     )
 
 
@@ -92,3 +93,47 @@ def test_rows_that_do_not_fit_their_blocks_are_refused_with_the_numbers(count, t
 def test_a_block_size_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="block_size is 24"):
         build_inputs([lane()], device=CPU, block_size=24)
+
+
+def test_each_row_of_an_image_reaches_to_its_end_and_others_to_themselves():
+    rows = [lane(start=30, count=9, images=((31, 3), (34, 2))), lane(1, start=5, count=3)]
+    inputs = build_inputs(rows, device=CPU, block_size=16)
+    reach = {}
+    for group in inputs.groups:
+        reach |= dict(zip(group.rows.tolist(), group.reach.flatten().tolist(), strict=True))
+    assert [reach[row] for row in range(12)] == [30, 33, 33, 33, 35, 35, 36, 37, 38, 5, 6, 7]
+
+
+def test_images_are_placed_at_the_rows_of_their_lane():
+    rows = [lane(start=5, count=3), lane(1, start=30, count=9, images=((31, 3), (34, 2)))]
+    placed = build_inputs(rows, device=CPU, block_size=16).images
+    assert [(first, len(rows)) for first, rows in placed] == [(4, 3), (7, 2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 200), st.integers(0, 300), st.integers(1, 300), st.integers(0, 200))
+def test_the_blocks_of_a_tile_reach_to_the_end_of_an_image(start, before, size, behind):
+    image = (start + before, size)
+    count = before + size + behind
+    inputs = build_inputs(
+        [lane(start=start, count=count, images=(image,))], device=CPU, block_size=16
+    )
+    for group in inputs.groups:
+        last = group.reach.max(dim=1).values // 16
+        for blocks, num_known in zip(group.block_ids.view(group.num_lanes, -1), last, strict=True):
+            assert blocks[: num_known + 1].tolist() == list(range(1, num_known + 2))
+            assert (blocks[num_known + 1 :] == EMPTY_BLOCK).all()
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (((29, 2),), "at positions 29 to 31, free are 30 to 39"),
+        (((38, 2),), "at positions 38 to 40, free are 30 to 39"),
+        (((31, 3), (33, 2)), "at positions 33 to 35, free are 34 to 39"),
+        (((31, 0),), "at positions 31 to 31"),
+    ],
+)
+def test_an_image_that_does_not_lie_whole_in_its_rows_is_refused(images, words):
+    with pytest.raises(ValueError, match=f"lane 5 has an image {words}"):
+        build_inputs([lane(5, start=30, count=9, images=images)], device=CPU, block_size=16)

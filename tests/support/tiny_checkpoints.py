@@ -42,6 +42,7 @@ _LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
 # name → config of transformers
 FAMILIES: dict[str, Any] = {
     "llama": lambda: transformers.LlamaConfig(**_SIZES),
+    "llama_deep": lambda: transformers.LlamaConfig(**_SIZES | {"num_hidden_layers": 5}),
     # 224 columns are cut into 112 + 112, inside a group of 32
     "llama_grouped": lambda: transformers.LlamaConfig(**_SIZES | {"intermediate_size": 224}),
     "qwen3_grouped": lambda: transformers.Qwen3Config(

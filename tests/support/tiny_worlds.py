@@ -5,6 +5,7 @@ compare one rank and two without processes.
 """
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, load_model, open_checkpoint
 from ranks.shards import Collective, NoCollective, cut_shards
-from ranks.step_inputs import LaneRows
+from ranks.step_inputs import LaneImage, LaneRows
 
 CPU = torch.device("cpu")
 
@@ -66,16 +67,17 @@ class World:
             else [ThreadCollective(meeting, rank) for rank in range(2)]
         )
 
-    def step(self, rows: list[LaneRows]) -> torch.Tensor:
-        """Run one step; the leader's logits."""
+    def step(self, rows: list[LaneRows], slices: list[int] | None = None) -> torch.Tensor:
+        """Run one step; the leader's logits. With `slices`, layers of each slice, as a pass."""
         results: dict[int, torch.Tensor | None] = {}
+        run = self._run if slices is None else partial(self._run_slices, slices)
         followers = [
-            threading.Thread(target=self._run, args=(rank, rows, results))
+            threading.Thread(target=run, args=(rank, rows, results))
             for rank in range(1, len(self.models))
         ]
         for thread in followers:
             thread.start()
-        self._run(0, rows, results)
+        run(0, rows, results)
         for thread in followers:
             thread.join()
         assert all(results[rank] is None for rank in range(1, len(self.models)))
@@ -87,6 +89,20 @@ class World:
         self, rank: int, rows: list[LaneRows], results: dict[int, torch.Tensor | None]
     ) -> None:
         results[rank] = self.models[rank].forward(rows, self.stores[rank], self._collectives[rank])
+
+    def _run_slices(
+        self,
+        slices: list[int],
+        rank: int,
+        rows: list[LaneRows],
+        results: dict[int, torch.Tensor | None],
+    ) -> None:
+        model, kv, collective = self.models[rank], self.stores[rank], self._collectives[rank]
+        state, first = model.begin(rows, kv), 0
+        for count in slices:
+            model.run_layers(state, first, first + count, kv, collective)
+            first += count
+        results[rank] = model.finish(state, collective)
 
 
 def load_world(
@@ -126,8 +142,15 @@ def load_models(
 class Lane:
     """A lane with blocks of its own, scattered over the pool."""
 
-    def __init__(self, lane_id: int, token_ids: list[int], block_table: list[int]) -> None:
+    def __init__(
+        self,
+        lane_id: int,
+        token_ids: list[int],
+        block_table: list[int],
+        images: tuple[LaneImage, ...] = (),
+    ) -> None:
         self.lane_id = lane_id
+        self.images = images
         self.token_ids = list(token_ids)
         self.block_table = block_table
         self.num_computed = 0
@@ -144,6 +167,7 @@ class Lane:
             token_ids=part,
             block_table=self.block_table,
             num_draws=int(stop == len(self.token_ids)),
+            images=tuple(one for one in self.images if start <= one.start < stop),
         )
 
 

@@ -6,6 +6,7 @@ from ranks.kv_store import KvStore
 from ranks.layers.attention import (
     MAX_SCORES,
     AttentionHeads,
+    AttentionKind,
     AttentionStep,
     SelfAttention,
     _weigh_values,
@@ -14,7 +15,7 @@ from ranks.layers.attention import (
 from ranks.layers.linear import Linear, RowParallelLinear
 from ranks.layers.rotary import Rotation
 from ranks.shards import NoCollective
-from ranks.step_inputs import LaneRows, build_inputs
+from ranks.step_inputs import LaneImage, LaneRows, build_inputs
 from tests.support.allocations import peak_of_allocations
 
 CPU = torch.device("cpu")
@@ -26,7 +27,7 @@ def make_attention(window=None):
     qkv = torch.randn(12 * 16, 32, generator=generator) * 0.3
     return qkv, SelfAttention(
         layer=0, heads=HEADS, qkv=Linear(qkv), output=RowParallelLinear([torch.eye(96)], None),
-        qk_norm=None, window=window,
+        qk_norm=None, kind=AttentionKind(window=window, scale=16**-0.5),
     )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def run(attention, x, lanes, store, window=None):
     rows[: inputs.num_rows] = x
     still = Rotation(cos=torch.ones(len(rows), 1, 16), signed_sin=torch.zeros(len(rows), 1, 16))
     step = AttentionStep(
-        inputs=inputs, kv=store, collective=NoCollective(), rotation=still,
+        inputs=inputs, kv=store, collective=NoCollective(), rotations=(still,),
         hidden={window: find_hidden(inputs, window)},
     )  # fmt: skip
     return attention(rows, step)[: inputs.num_rows]
@@ -50,16 +51,19 @@ def make_store(num_blocks=64):
     )  # fmt: skip
 
 
-def lane(lane_id, start, count, table):
+def lane(lane_id, start, count, table, images=()):
     return LaneRows(
-        lane_id=lane_id, start=start, token_ids=[0] * count, block_table=table, num_draws=0
-    )
+        lane_id=lane_id, start=start, token_ids=[0] * count, block_table=table, num_draws=0,
+        images=tuple(LaneImage(start=at, rows=torch.zeros(size, 32)) for at, size in images),
+    )  # fmt: skip
 
 
-def expected_attention(qkv, x, window=None):
+def expected_attention(qkv, x, window=None, images=()):
     queries, keys, values = (x @ qkv.T).view(-1, 12, 16).transpose(0, 1).split((6, 3, 3))
     at = torch.arange(len(x))
     seen = at[None] <= at[:, None]
+    for start, size in images:
+        seen[start : start + size, start : start + size] = True
     if window is not None:
         seen &= at[None] > at[:, None] - window
     result = functional.scaled_dot_product_attention(
@@ -75,6 +79,17 @@ def test_it_is_causal_attention_over_groups_of_heads(count, window):
     x = torch.randn(count, 32)
     found = run(attention, x, [lane(0, 0, count, list(range(60)))], make_store(), window)
     torch.testing.assert_close(found, expected_attention(qkv, x, window), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 1, 9, 40])
+@pytest.mark.parametrize("images", [((0, 3),), ((7, 20), (30, 30)), ((100, 170), (270, 20))])
+def test_a_query_in_an_image_sees_all_of_it(images, window):
+    qkv, attention = make_attention(window)
+    x = torch.randn(300, 32)
+    lanes = [lane(0, 0, 300, list(range(60)), images)]
+    found = run(attention, x, lanes, make_store(), window)
+    expected = expected_attention(qkv, x, window, images)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_token_sees_what_earlier_steps_wrote():

@@ -216,3 +216,13 @@ def test_stages_are_counted_as_they_are_run_on_one_rank_and_on_two(model, checkp
         run_alone(world, [1, 2, 3])
         twice = [one.num_stages() - was for one, was in zip(world.models, before, strict=True)]
         assert twice == [2 * rise for rise in once]
+
+
+def test_a_native_model_runs_no_pass_in_slices_and_takes_no_images(model):
+    assert model.images is None
+    assert model.num_layers == 2
+    for refuse in (model.begin, model.run_layers, model.finish):
+        with pytest.raises(ValueError, match="runs a step whole"):
+            refuse()
+    with pytest.raises(ValueError, match="takes no images"):
+        model.encode_image(torch.zeros(8, 8, 3, dtype=torch.uint8))
