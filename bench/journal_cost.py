@@ -1,34 +1,50 @@
 """What the journal costs: processor time of the master for a step, and tokens per second.
 
     PYTHONPATH=. python bench/journal_cost.py
-    PYTHONPATH=. python bench/journal_cost.py --without 127.0.0.1:50051 --with 127.0.0.1:50061
+    PYTHONPATH=. python bench/journal_cost.py --served
 
 The first runs the engine over the fake ranks of the tests, with a journal and without in turn,
 and prints the medians of the rounds, in microseconds of processor time for a step, what the append
-of a step takes by itself, and what an accepted request adds. The second asks two servers in turn,
-of which the second was started with `--journal DIR`, for the same replies, and prints the ratio of
-tokens per second: the median of the ratios of neighbouring rounds, and their quartiles. Start both
-with `--prompt-cache off --max-drafts 0`. On a busy machine only the append by itself says much.
+of a step takes by itself, and what an accepted request adds. The second starts one server with
+`--journal`, whose journal is told by a signal to take part or not, and asks it in turn for the same
+replies without it, with it, and without it once more: it prints ratios of tokens per second to the
+first, of which the last says how much a ratio means. Two servers would not do: where the weights of
+each happen to lie makes a tenth of a difference. On a busy machine only the append by itself says
+much.
 """
 
 import asyncio
 import json
 import logging
+import os
+import re
+import signal
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 import structlog
 
+import lanehost.cli
+import lanehost.journal.journal
 from lanehost import AsyncClient
-from lanehost.job import StopParams
+from lanehost.job import Failed, Finished, Job, StopParams
 from lanehost.journal.interface import NoJournal, StreamJournal
+from lanehost.journal.journal import Journal
 from tests.support.fake_engine import EngineRig
 from tests.support.fake_ranks import FakeRanks, fake_facts
 from tests.support.jobs import make_job, read_all
 from tests.support.journals import open_journal
+
+_SERVED = (
+    *("--port", "0", "--http-port", "off", "--threads", "1"),
+    *("--prompt-cache", "off", "--max-drafts", "0", "--spare-rank", "off"),
+)
 
 
 class _SayingOne(FakeRanks):
@@ -105,45 +121,109 @@ async def _tokens_per_s(address: str, streams: int, tokens: int) -> float:
         return streams * tokens / (time.perf_counter() - started_s)
 
 
-async def _compare(without: str, with_: str, streams: int, rounds: int, tokens: int) -> None:
-    ratios, rates = [], []
-    for number in range(rounds + 1):
-        # Who goes first changes with the round; the first round is to get warm.
-        order = (without, with_) if number % 2 else (with_, without)
-        rate = {one: await _tokens_per_s(one, streams, tokens) for one in order}
-        if number:
-            ratios.append(rate[with_] / rate[without])
-            rates.append(rate[without])
-    low, _, high = statistics.quantiles(ratios, n=4)
-    click.echo(
-        json.dumps(
-            {
-                "streams": streams,
-                "rounds": rounds,
-                "tokens_per_s_without": round(statistics.median(rates), 1),
-                "ratio": round(statistics.median(ratios), 3),
-                "quartiles": [round(low, 3), round(high, 3)],
-            }
-        )
+class _PausingJournal(Journal):
+    """A journal that takes no part while it is told so; between replies only."""
+
+    is_paused = False
+
+    def accept(self, job: Job, stop: StopParams) -> None:
+        if not self.is_paused:
+            super().accept(job, stop)
+
+    def append(self, drawn: Iterable[tuple[str, Sequence[int]]]) -> None:
+        if not self.is_paused:
+            super().append(drawn)
+
+    def end(self, job_id: str, event: Finished | Failed) -> None:
+        if not self.is_paused:
+            super().end(job_id, event)
+
+    def flush(self) -> None:
+        if not self.is_paused:
+            super().flush()
+
+
+def _serve(args: tuple[str, ...]) -> None:
+    """Be the server, whose journal SIGUSR1 pauses and SIGUSR2 has go on."""
+
+    def pause(number: int, _frame: object) -> None:
+        _PausingJournal.is_paused = number == signal.SIGUSR1
+
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pause)
+    lanehost.journal.journal.Journal = _PausingJournal
+    lanehost.cli.main(["serve", *args])
+
+
+@asynccontextmanager
+async def _serving(folder: str, streams: int) -> AsyncIterator[tuple[str, int]]:
+    """Start the server; give its address and its process."""
+    args = (*_SERVED, "--lanes", str(streams), "--journal", folder)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, __file__, "--be-server", *args), stdout=asyncio.subprocess.PIPE
     )
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            if (found := re.search(r"gRPC ([^\s,]+:\d+)", line.decode())) is not None:
+                break
+        else:
+            raise click.ClickException("the server did not start")
+        yield found[1], process.pid
+    finally:
+        process.terminate()
+        await process.communicate()
 
 
-@click.command(help=__doc__)
+async def _compare(streams: int, rounds: int, tokens: int) -> None:
+    found: dict[str, list[float]] = {"without": [], "with": [], "again": []}
+    names = list(found)
+    with tempfile.TemporaryDirectory() as folder:
+        async with _serving(folder, streams) as (address, pid):
+            for number in range(rounds + 1):
+                # Who goes first changes with the round; the first round is to get warm.
+                for name in names[number % 3 :] + names[: number % 3]:
+                    os.kill(pid, signal.SIGUSR2 if name == "with" else signal.SIGUSR1)
+                    rate = await _tokens_per_s(address, streams, tokens)
+                    found[name] += [rate] if number else []
+    line: dict[str, object] = {
+        "streams": streams,
+        "rounds": rounds,
+        "tokens_per_s_without": round(statistics.median(found["without"]), 1),
+    }
+    for name in ("with", "again"):
+        ratios = [one / other for one, other in zip(found[name], found["without"], strict=True)]
+        low, middle, high = (round(one, 3) for one in statistics.quantiles(ratios, n=4))
+        line[name] = {"ratio": middle, "quartiles": [low, high]}
+    click.echo(json.dumps(line))
+
+
+@click.command(help=__doc__, context_settings={"ignore_unknown_options": True})
 @click.option("--lanes", default=(1, 16), multiple=True, show_default=True)
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--tokens", default=400, show_default=True, help="Tokens of each reply.")
-@click.option("--without", help="HOST:PORT of a server without a journal.")
-@click.option("--with", "with_", help="HOST:PORT of one with a journal.")
+@click.option("--served", is_flag=True, help="Measure a server, with the embedded model.")
+@click.option("--be-server", is_flag=True, hidden=True)
+@click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 def main(
-    lanes: tuple[int, ...], rounds: int, tokens: int, without: str | None, with_: str | None
+    lanes: tuple[int, ...],
+    rounds: int,
+    tokens: int,
+    server_args: tuple[str, ...],
+    *,
+    served: bool,
+    be_server: bool,
 ) -> None:
     """Print a line of JSON for each number of lanes, or of streams."""
+    if be_server:
+        _serve(server_args)
+        return
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    if without is None or with_ is None:
+    if not served:
         _measure_engine(lanes, rounds, tokens)
         return
     for streams in lanes:
-        asyncio.run(_compare(without, with_, streams, rounds, tokens))
+        asyncio.run(_compare(streams, rounds, tokens))
 
 
 if __name__ == "__main__":
