@@ -26,6 +26,7 @@ from ranks.errors import BadMessage, MasterLost
 from ranks.guard import EXIT_MASTER_GONE
 from ranks.wire.codec import decode_master_message, encode_rank_message
 from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.image_messages import EncodeImage, ImageDone, ImageFault, ImageOrder
 from ranks.wire.messages import (
     SERVICE_NAME,
     Heartbeat,
@@ -142,7 +143,7 @@ class MasterLink:
         except queue.Full as err:
             raise MasterLost(f"the master took nothing for {_SEND_TIMEOUT_S} s") from err
 
-    def _answer(self, done: FileDone) -> None:
+    def _answer(self, done: FileDone | ImageDone) -> None:
         """Queue what became of a work; the reading thread, which refuses some, waits for no room.
 
         Raises:
@@ -210,6 +211,10 @@ class MasterLink:
             # Not behind the steps that are before it: somebody waits for that file.
             self._on_file(message, self._answer)
             return
+        if isinstance(message, ImageOrder):
+            if isinstance(message.work, EncodeImage):
+                self._answer(_no_images(message.epoch, message.work.image_id))
+            return
         if isinstance(message, Leave):
             self._on_leave(message.epoch)
         self._incoming.put(message)
@@ -223,3 +228,8 @@ class MasterLink:
                 yield payload
             while self._refusals:
                 yield self._refusals.popleft()
+
+
+def _no_images(epoch: int, image_id: int) -> ImageDone:
+    message = "this rank takes no images"
+    return ImageDone(epoch=epoch, image_id=image_id, fault=ImageFault.SHAPE, message=message)

@@ -5,6 +5,9 @@ decides anything. Step ids rise within an epoch, from 1, and each plan names the
 that it follows: so none can be missing, and none runs behind one that failed. A rank
 that applies plans blindly, from an empty state, ends in the same state as its fellows.
 
+Prompts with images run in staged passes: all their rows go through some layers a step, in
+a slice that shares no product with what else the step runs (ADR 26).
+
 This module knows no protobuf, no torch and no clock.
 """
 
@@ -15,6 +18,8 @@ from enum import Enum
 from hashlib import blake2b
 
 _DIGEST_BYTES = 16
+# Sets digests of steps with a staged slice apart from those of all others.
+_STAGED_PERSON = b"staged slice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +56,59 @@ class LaneGrow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkImage:
+    """All rows of one image, from position `start` on: never a part of them.
+
+    `image_id` is the number that the master gave the image in this epoch; they rise, and
+    none is given twice.
+    """
+
+    image_id: int
+    start: int
+    num_tokens: int
+
+    @property
+    def stop(self) -> int:
+        """The position behind its last row."""
+        return self.start + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """A part of a prompt: `token_ids` at positions `start`, `start` + 1 and so on.
 
     When `draws`, one token is drawn after the last of them: the prompt is complete.
+    `images`, in rising order of start, are those whose rows take the place of embeddings
+    there; only chunks of a staged slice have any.
     """
 
     lane_id: int
     start: int
     token_ids: tuple[int, ...]
     draws: bool
+    images: tuple[ChunkImage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSlice:
+    """Some layers of a pass over prompts with images: from `first_layer` to before `stop_layer`.
+
+    The slice from layer 0 opens the pass `pass_id`, and finds each chunk at the end of its
+    lane; each later slice names the same chunks and goes on where the last one stopped; the
+    one up to the last layer of the model ends the pass: only then do its lanes move on and
+    draw. One pass is open at a time, and its lanes run nothing else. Ids of passes rise
+    within an epoch. A step with a slice that FAILED drops the pass.
+    """
+
+    pass_id: int
+    chunks: tuple[Chunk, ...]
+    first_layer: int
+    stop_layer: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows that go through its layers."""
+        return sum(len(chunk.token_ids) for chunk in self.chunks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +124,7 @@ class LaneDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """What one step does, in this order: leaves, joins, grows, then chunks and decodes.
+    """What one step does, in this order: leaves, joins, grows, then chunks and decodes, `staged`.
 
     A lane in `decodes` runs the token that it drew last at its next position and
     draws another. The master may write it before it knows that token: it is taken
@@ -100,6 +148,7 @@ class StepPlan:
     drafts: tuple[LaneDraft, ...] = ()
     digest: bytes = b""
     tells_parts: bool = False
+    staged: StagedSlice | None = None
 
     @property
     def drafts_by_lane(self) -> dict[int, tuple[int, ...]]:
@@ -108,7 +157,7 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that the step runs."""
+        """Tokens that the step runs, without those of its staged slice."""
         num_chunked = sum(len(chunk.token_ids) for chunk in self.chunks)
         num_drafted = sum(len(draft.token_ids) for draft in self.drafts)
         return num_chunked + len(self.decodes) + num_drafted
@@ -170,7 +219,7 @@ class ResolvedRows:
     table once it has grown, `gained_blocks` what it gained since it ran last: as every
     step tells the gain, equal digests mean equal tables. `token_ids` are those of a
     chunk, or of the draft behind a decode; None for a decode without one, since the
-    master cannot know the token that it runs.
+    master cannot know the token that it runs. `images` are those of a chunk of a staged slice.
     """
 
     lane_id: int
@@ -178,15 +227,27 @@ class ResolvedRows:
     num_blocks: int
     gained_blocks: tuple[int, ...]
     token_ids: tuple[int, ...] | None
+    images: tuple[ChunkImage, ...] = ()
 
 
-def rows_digest(step_id: int, epoch: int, rows: Iterable[ResolvedRows]) -> bytes:
+def rows_digest(
+    step_id: int,
+    epoch: int,
+    rows: Iterable[ResolvedRows],
+    staged: StagedSlice | None = None,
+) -> bytes:
     """Digest of the rows of a step: 16 bytes of BLAKE2b.
 
     The master writes it into the plan; a rank computes it again from its own lane
     tables and refuses the step when the two differ.
+
+    Args:
+        step_id: The step.
+        epoch: Its epoch.
+        rows: Of its chunks, then of its decodes, then of the chunks of its slice.
+        staged: The slice, of which the pass and the layers are told too.
     """
-    hasher = blake2b(struct.pack("<QI", step_id, epoch), digest_size=_DIGEST_BYTES)
+    hasher = _rows_hasher(step_id, epoch, staged)
     for row in rows:
         token_ids = row.token_ids or ()
         numbers = (
@@ -200,13 +261,26 @@ def rows_digest(step_id: int, epoch: int, rows: Iterable[ResolvedRows]) -> bytes
             *token_ids,
         )
         hasher.update(struct.pack(f"<{len(numbers)}I", *numbers))
+        if staged is not None:
+            hasher.update(struct.pack("<I", len(row.images)))
+            for image in row.images:
+                hasher.update(struct.pack("<QII", image.image_id, image.start, image.num_tokens))
     return hasher.digest()
+
+
+def _rows_hasher(step_id: int, epoch: int, staged: StagedSlice | None) -> blake2b:
+    head = struct.pack("<QI", step_id, epoch)
+    if staged is None:
+        return blake2b(head, digest_size=_DIGEST_BYTES)
+    head += struct.pack("<QII", staged.pass_id, staged.first_layer, staged.stop_layer)
+    return blake2b(head, digest_size=_DIGEST_BYTES, person=_STAGED_PERSON)
 
 
 def result_digest(plan_digest: bytes, token_ids: Iterable[int], drawn: dict[int, int]) -> bytes:
     """Digest of what a rank ran and drew: equal on every rank, or the group is out of step.
 
-    `token_ids` are the tokens that were fed, in row order; `drawn` is in any order.
+    `token_ids` are the tokens that were fed, in row order, those of a staged slice last, with
+    each of its slices; `drawn` is in any order.
     """
     fed = tuple(token_ids)
     told = [number for pair in sorted(drawn.items()) for number in pair]

@@ -97,25 +97,38 @@ class ModelWorker:
         if self._model.dtype == torch.int8:
             # The library has threads of its own, beside which those of OpenMP would spin.
             torch.set_num_threads(1)
-        collective = choose_collective(store, device, rank=rank, world_size=world_size)
-        self._collective = collective
-        limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
+        self._collective = choose_collective(store, device, rank=rank, world_size=world_size)
         _log_loaded(self._model, num_threads)
-        return Loaded(
+        return self._told(
+            order,
+            self._model,
             weights_digest=loaded.weights_digest,
             config_digest=checkpoint.config_digest(weights),
-            geometry=self._model.geometry,
-            vocab_size=config.vocab_size,
-            context_length=config.context_length,
-            kv_bytes_per_block=self._model.kv_bytes_per_block(order.block_size),
-            step_bytes=self._model.step_bytes(limits) + collective_bytes(collective, world_size),
-            step_bytes_per_block=self._model.step_bytes_per_block(order.block_size, limits),
-            free_bytes=free_bytes(device, world_size=self._settings.num_ranks_here),
-            dtype=str(self._model.dtype).removeprefix("torch."),
-            device=device.type,
-            collective=collective,
-            weights=self._model.weights,
-            kv_layout=self._model.kv_layout,
+        )
+
+    def _told(
+        self, order: Load, model: CausalLM, *, weights_digest: str, config_digest: str
+    ) -> Loaded:
+        assert self._collective is not None
+        ranks_here, world_size = self._settings.num_ranks_here, self._settings.world_size
+        limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
+        taken = model.step_bytes(limits) + collective_bytes(self._collective, world_size)
+        return Loaded(
+            weights_digest=weights_digest,
+            config_digest=config_digest,
+            geometry=model.geometry,
+            vocab_size=model.config.vocab_size,
+            context_length=model.config.context_length,
+            kv_bytes_per_block=model.kv_bytes_per_block(order.block_size),
+            step_bytes=taken,
+            step_bytes_per_block=model.step_bytes_per_block(order.block_size, limits),
+            free_bytes=free_bytes(model.device, world_size=ranks_here),
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=model.device.type,
+            collective=self._collective,
+            weights=model.weights,
+            kv_layout=model.kv_layout,
+            num_layers=model.config.num_layers,
         )
 
     def form(self, order: Form, abort: Abort) -> None:

@@ -16,6 +16,15 @@ from ranks.wire import rank_pb2 as pb
 from ranks.wire.checks import positive, within
 from ranks.wire.file_codec import done_from_pb, done_to_pb, order_from_pb, order_to_pb
 from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.image_codec import (
+    facts_from_pb,
+    facts_to_pb,
+    image_done_from_pb,
+    image_done_to_pb,
+    image_order_from_pb,
+    image_order_to_pb,
+)
+from ranks.wire.image_messages import ImageDone, ImageOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -117,6 +126,14 @@ def _hello_from_pb(hello: pb.Hello) -> Hello:
     )
 
 
+def _loaded_to_pb(loaded: Loaded) -> pb.Loaded:
+    names = set(Loaded.__dataclass_fields__) - {"image_facts"}
+    found = pb.Loaded(**{name: getattr(loaded, name) for name in names})
+    if loaded.image_facts is not None:
+        found.image_facts.CopyFrom(facts_to_pb(loaded.image_facts))
+    return found
+
+
 def _loaded_from_pb(loaded: pb.Loaded) -> Loaded:
     return Loaded(
         weights_digest=loaded.weights_digest,
@@ -133,6 +150,8 @@ def _loaded_from_pb(loaded: pb.Loaded) -> Loaded:
         collective=loaded.collective,
         weights=loaded.weights,
         kv_layout=loaded.kv_layout,
+        num_layers=positive("loaded.num_layers", loaded.num_layers),
+        image_facts=(facts_from_pb(loaded.image_facts) if loaded.HasField("image_facts") else None),
     )
 
 
@@ -146,6 +165,9 @@ def _load_from_pb(load: pb.Load) -> Load:
         max_step_tokens=positive("load.max_step_tokens", load.max_step_tokens),
         num_lanes=positive("load.num_lanes", load.num_lanes),
         weights=load.weights,
+        max_staged_tokens=load.max_staged_tokens,
+        image_cache_tokens=load.image_cache_tokens,
+        encoder_device=load.encoder_device,
     )
 
 
@@ -160,6 +182,8 @@ def _form_from_pb(form: pb.Form) -> Form:
             "form.collective_timeout_s", form.collective_timeout_s, 0.001, 86400.0
         ),
         disk_folder=form.disk_folder if form.HasField("disk_folder") else None,
+        max_staged_tokens=form.max_staged_tokens,
+        image_cache_tokens=form.image_cache_tokens,
     )
 
 
@@ -175,7 +199,7 @@ def _broken_from_pb(broken: pb.Broken) -> Broken:
 _RANK_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Hello: ("hello", _same_fields(pb.Hello)),
     LoadProgress: ("load_progress", _same_fields(pb.LoadProgress)),
-    Loaded: ("loaded", _same_fields(pb.Loaded)),
+    Loaded: ("loaded", _loaded_to_pb),
     Ready: ("ready", _same_fields(pb.Ready)),
     StepResult: ("result", result_to_pb),
     StepRefused: ("refused", refused_to_pb),
@@ -184,6 +208,7 @@ _RANK_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Left: ("left", _same_fields(pb.Left)),
     Fatal: ("fatal", _same_fields(pb.Fatal)),
     FileDone: ("file_done", done_to_pb),
+    ImageDone: ("image_done", image_done_to_pb),
 }
 _MASTER_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Load: ("load", _same_fields(pb.Load)),
@@ -192,6 +217,7 @@ _MASTER_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Leave: ("leave", _same_fields(pb.Leave)),
     Shutdown: ("shutdown", _same_fields(pb.Shutdown)),
     FileOrder: ("file_order", order_to_pb),
+    ImageOrder: ("image_order", image_order_to_pb),
 }
 _RANK_DECODERS: dict[str, Callable[[Any], RankMessage]] = {
     "hello": _hello_from_pb,
@@ -207,6 +233,7 @@ _RANK_DECODERS: dict[str, Callable[[Any], RankMessage]] = {
     "left": lambda left: Left(epoch=positive("left.epoch", left.epoch)),
     "fatal": lambda fatal: Fatal(message=fatal.message),
     "file_done": done_from_pb,
+    "image_done": image_done_from_pb,
 }
 _MASTER_DECODERS: dict[str, Callable[[Any], MasterMessage]] = {
     "load": _load_from_pb,
@@ -215,4 +242,5 @@ _MASTER_DECODERS: dict[str, Callable[[Any], MasterMessage]] = {
     "leave": lambda leave: Leave(epoch=positive("leave.epoch", leave.epoch)),
     "shutdown": lambda shutdown: Shutdown(reason=shutdown.reason),
     "file_order": order_from_pb,
+    "image_order": image_order_from_pb,
 }

@@ -2,8 +2,8 @@
 
 A rank says Hello, LoadProgress, Loaded, Ready, then one StepResult or StepRefused for
 each plan; Heartbeat all the while, Fatal at any time. The master says Load, Form, then plans;
-Shutdown at any time. Beside the plans go works on files, FileOrder and FileDone, which the
-rank does and answers in an order of its own.
+Shutdown at any time. Beside the plans go works on files, FileOrder and FileDone, and on images,
+ImageOrder and ImageDone, each of which the rank does and answers in an order of its own.
 
 An epoch ends when a rank says Broken, or when the master sees that one is lost. Then the master
 says Leave to those that live, each answers Left, whatever it was doing, and forgets the group,
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.image_messages import ImageDone, ImageFacts, ImageOrder
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 TOKEN_VARIABLE = "LANEHOST_RANK_TOKEN"  # noqa: S105 - the name of a variable, not a secret
@@ -44,7 +45,10 @@ class Load:
     """What to load; `num_threads` None lets the rank choose.
 
     `block_size` is in positions: the rank answers with the bytes of such a block, and
-    with those of a step of at most `max_step_tokens` that draws for `num_lanes`.
+    with those of a step of at most `max_step_tokens` that draws for `num_lanes`. The latter
+    hold what a staged pass of `max_staged_tokens` rows takes and the rows of images that are
+    kept, `image_cache_tokens` of them; both 0 for no images. Images are encoded on
+    `encoder_device`, where `auto` is the model's own.
     """
 
     model_path: str
@@ -55,6 +59,9 @@ class Load:
     max_step_tokens: int
     num_lanes: int
     weights: str
+    max_staged_tokens: int = 0
+    image_cache_tokens: int = 0
+    encoder_device: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,8 @@ class Loaded:
     `kv_bytes_per_block` is for blocks of the `block_size` of `Load`. The largest step
     takes `step_bytes`, and `step_bytes_per_block` for each block of its longest lane.
     `kv_layout` names what keys and values are and how they were computed: where it is equal,
-    and model and cut are, they are equal bit for bit.
+    and model and cut are, they are equal bit for bit. A staged pass goes through `num_layers`;
+    `image_facts` is None where the model takes no images.
     """
 
     weights_digest: str
@@ -89,6 +97,8 @@ class Loaded:
     collective: str
     weights: str
     kv_layout: str
+    num_layers: int
+    image_facts: ImageFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +106,8 @@ class Form:
     """All ranks agree: form the group; the numbers are the same on every rank.
 
     `disk_folder` is where the prompt cache has its files, on every host; None for nowhere.
+    A staged pass has `max_staged_tokens` rows at most, and of images `image_cache_tokens` rows
+    are kept at most.
     """
 
     epoch: int
@@ -105,6 +117,8 @@ class Form:
     max_step_tokens: int
     collective_timeout_s: float
     disk_folder: str | None = None
+    max_staged_tokens: int = 0
+    image_cache_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +192,8 @@ RankMessage = (
     | Left
     | Fatal
     | FileDone
+    | ImageDone
 )
 # What the rank's main thread takes, in its order.
 MainMessage = Load | Form | StepPlan | Leave | Shutdown
-MasterMessage = MainMessage | FileOrder
+MasterMessage = MainMessage | FileOrder | ImageOrder

@@ -37,6 +37,16 @@ class FileFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_FAULT_BUSY: _ClassVar[FileFault]
     FILE_FAULT_NO_ROOM: _ClassVar[FileFault]
     FILE_FAULT_UNCHECKED: _ClassVar[FileFault]
+
+class ImageFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IMAGE_FAULT_UNSPECIFIED: _ClassVar[ImageFault]
+    IMAGE_FAULT_CANCELLED: _ClassVar[ImageFault]
+    IMAGE_FAULT_OUT_OF_MEMORY: _ClassVar[ImageFault]
+    IMAGE_FAULT_NOT_FINITE: _ClassVar[ImageFault]
+    IMAGE_FAULT_SHAPE: _ClassVar[ImageFault]
+    IMAGE_FAULT_BUSY: _ClassVar[ImageFault]
+    IMAGE_FAULT_FAILED: _ClassVar[ImageFault]
 LANE_FAULT_UNSPECIFIED: LaneFault
 LANE_FAULT_NAN: LaneFault
 REFUSAL_KIND_UNSPECIFIED: RefusalKind
@@ -59,9 +69,16 @@ FILE_FAULT_GONE: FileFault
 FILE_FAULT_BUSY: FileFault
 FILE_FAULT_NO_ROOM: FileFault
 FILE_FAULT_UNCHECKED: FileFault
+IMAGE_FAULT_UNSPECIFIED: ImageFault
+IMAGE_FAULT_CANCELLED: ImageFault
+IMAGE_FAULT_OUT_OF_MEMORY: ImageFault
+IMAGE_FAULT_NOT_FINITE: ImageFault
+IMAGE_FAULT_SHAPE: ImageFault
+IMAGE_FAULT_BUSY: ImageFault
+IMAGE_FAULT_FAILED: ImageFault
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal", "heartbeat", "broken", "left", "file_done")
+    __slots__ = ("hello", "load_progress", "loaded", "ready", "result", "refused", "fatal", "heartbeat", "broken", "left", "file_done", "image_done")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     LOAD_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     LOADED_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +90,7 @@ class ConnectRequest(_message.Message):
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     FILE_DONE_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_DONE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     load_progress: LoadProgress
     loaded: Loaded
@@ -84,23 +102,26 @@ class ConnectRequest(_message.Message):
     broken: Broken
     left: Left
     file_done: FileDone
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., file_done: _Optional[_Union[FileDone, _Mapping]] = ...) -> None: ...
+    image_done: ImageDone
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., load_progress: _Optional[_Union[LoadProgress, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., refused: _Optional[_Union[StepRefused, _Mapping]] = ..., fatal: _Optional[_Union[Fatal, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., broken: _Optional[_Union[Broken, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., file_done: _Optional[_Union[FileDone, _Mapping]] = ..., image_done: _Optional[_Union[ImageDone, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("load", "form", "plan", "shutdown", "leave", "file_order")
+    __slots__ = ("load", "form", "plan", "shutdown", "leave", "file_order", "image_order")
     LOAD_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     FILE_ORDER_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ORDER_FIELD_NUMBER: _ClassVar[int]
     load: Load
     form: Form
     plan: StepPlan
     shutdown: Shutdown
     leave: Leave
     file_order: FileOrder
-    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., file_order: _Optional[_Union[FileOrder, _Mapping]] = ...) -> None: ...
+    image_order: ImageOrder
+    def __init__(self, load: _Optional[_Union[Load, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., shutdown: _Optional[_Union[Shutdown, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., file_order: _Optional[_Union[FileOrder, _Mapping]] = ..., image_order: _Optional[_Union[ImageOrder, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("rank", "world_size", "pid", "build", "token")
@@ -117,7 +138,7 @@ class Hello(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., pid: _Optional[int] = ..., build: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size", "max_step_tokens", "num_lanes", "weights")
+    __slots__ = ("model_path", "dtype", "device", "num_threads", "block_size", "max_step_tokens", "num_lanes", "weights", "max_staged_tokens", "image_cache_tokens", "encoder_device")
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +147,9 @@ class Load(_message.Message):
     MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_LANES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STAGED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_CACHE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_DEVICE_FIELD_NUMBER: _ClassVar[int]
     model_path: str
     dtype: str
     device: str
@@ -134,7 +158,10 @@ class Load(_message.Message):
     max_step_tokens: int
     num_lanes: int
     weights: str
-    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., num_lanes: _Optional[int] = ..., weights: _Optional[str] = ...) -> None: ...
+    max_staged_tokens: int
+    image_cache_tokens: int
+    encoder_device: str
+    def __init__(self, model_path: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., num_threads: _Optional[int] = ..., block_size: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., num_lanes: _Optional[int] = ..., weights: _Optional[str] = ..., max_staged_tokens: _Optional[int] = ..., image_cache_tokens: _Optional[int] = ..., encoder_device: _Optional[str] = ...) -> None: ...
 
 class LoadProgress(_message.Message):
     __slots__ = ("done_bytes", "total_bytes")
@@ -145,7 +172,7 @@ class LoadProgress(_message.Message):
     def __init__(self, done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block", "weights", "kv_layout")
+    __slots__ = ("weights_digest", "config_digest", "geometry", "vocab_size", "context_length", "kv_bytes_per_block", "free_bytes", "dtype", "device", "collective", "step_bytes", "step_bytes_per_block", "weights", "kv_layout", "num_layers", "image_facts")
     WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +187,8 @@ class Loaded(_message.Message):
     STEP_BYTES_PER_BLOCK_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     KV_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FACTS_FIELD_NUMBER: _ClassVar[int]
     weights_digest: str
     config_digest: str
     geometry: str
@@ -174,10 +203,24 @@ class Loaded(_message.Message):
     step_bytes_per_block: int
     weights: str
     kv_layout: str
-    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ..., weights: _Optional[str] = ..., kv_layout: _Optional[str] = ...) -> None: ...
+    num_layers: int
+    image_facts: ImageFacts
+    def __init__(self, weights_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., geometry: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., kv_bytes_per_block: _Optional[int] = ..., free_bytes: _Optional[int] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., collective: _Optional[str] = ..., step_bytes: _Optional[int] = ..., step_bytes_per_block: _Optional[int] = ..., weights: _Optional[str] = ..., kv_layout: _Optional[str] = ..., num_layers: _Optional[int] = ..., image_facts: _Optional[_Union[ImageFacts, _Mapping]] = ...) -> None: ...
+
+class ImageFacts(_message.Message):
+    __slots__ = ("num_tokens", "token_id", "width", "height")
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    num_tokens: int
+    token_id: int
+    width: int
+    height: int
+    def __init__(self, num_tokens: _Optional[int] = ..., token_id: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ...) -> None: ...
 
 class Form(_message.Message):
-    __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s", "disk_folder")
+    __slots__ = ("epoch", "num_blocks", "block_size", "num_lanes", "max_step_tokens", "collective_timeout_s", "disk_folder", "max_staged_tokens", "image_cache_tokens")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +228,8 @@ class Form(_message.Message):
     MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     DISK_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    MAX_STAGED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_CACHE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     num_blocks: int
     block_size: int
@@ -192,7 +237,9 @@ class Form(_message.Message):
     max_step_tokens: int
     collective_timeout_s: float
     disk_folder: str
-    def __init__(self, epoch: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., collective_timeout_s: _Optional[float] = ..., disk_folder: _Optional[str] = ...) -> None: ...
+    max_staged_tokens: int
+    image_cache_tokens: int
+    def __init__(self, epoch: _Optional[int] = ..., num_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., collective_timeout_s: _Optional[float] = ..., disk_folder: _Optional[str] = ..., max_staged_tokens: _Optional[int] = ..., image_cache_tokens: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ("epoch",)
@@ -233,16 +280,40 @@ class LaneGrow(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., block_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("lane_id", "start", "token_ids", "draws")
+    __slots__ = ("lane_id", "start", "token_ids", "draws", "images")
     LANE_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     DRAWS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     lane_id: int
     start: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     draws: bool
-    def __init__(self, lane_id: _Optional[int] = ..., start: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., draws: bool = ...) -> None: ...
+    images: _containers.RepeatedCompositeFieldContainer[ChunkImage]
+    def __init__(self, lane_id: _Optional[int] = ..., start: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., draws: bool = ..., images: _Optional[_Iterable[_Union[ChunkImage, _Mapping]]] = ...) -> None: ...
+
+class ChunkImage(_message.Message):
+    __slots__ = ("image_id", "start", "num_tokens")
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    image_id: int
+    start: int
+    num_tokens: int
+    def __init__(self, image_id: _Optional[int] = ..., start: _Optional[int] = ..., num_tokens: _Optional[int] = ...) -> None: ...
+
+class StagedSlice(_message.Message):
+    __slots__ = ("pass_id", "chunks", "first_layer", "stop_layer")
+    PASS_ID_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
+    STOP_LAYER_FIELD_NUMBER: _ClassVar[int]
+    pass_id: int
+    chunks: _containers.RepeatedCompositeFieldContainer[Chunk]
+    first_layer: int
+    stop_layer: int
+    def __init__(self, pass_id: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., first_layer: _Optional[int] = ..., stop_layer: _Optional[int] = ...) -> None: ...
 
 class LaneDraft(_message.Message):
     __slots__ = ("lane_id", "token_ids")
@@ -253,7 +324,7 @@ class LaneDraft(_message.Message):
     def __init__(self, lane_id: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts", "follows", "tells_parts")
+    __slots__ = ("step_id", "epoch", "leaves", "joins", "grows", "chunks", "decodes", "digest", "drafts", "follows", "tells_parts", "staged")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEAVES_FIELD_NUMBER: _ClassVar[int]
@@ -265,6 +336,7 @@ class StepPlan(_message.Message):
     DRAFTS_FIELD_NUMBER: _ClassVar[int]
     FOLLOWS_FIELD_NUMBER: _ClassVar[int]
     TELLS_PARTS_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     epoch: int
     leaves: _containers.RepeatedScalarFieldContainer[int]
@@ -276,7 +348,8 @@ class StepPlan(_message.Message):
     drafts: _containers.RepeatedCompositeFieldContainer[LaneDraft]
     follows: int
     tells_parts: bool
-    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ..., follows: _Optional[int] = ..., tells_parts: bool = ...) -> None: ...
+    staged: StagedSlice
+    def __init__(self, step_id: _Optional[int] = ..., epoch: _Optional[int] = ..., leaves: _Optional[_Iterable[int]] = ..., joins: _Optional[_Iterable[_Union[LaneJoin, _Mapping]]] = ..., grows: _Optional[_Iterable[_Union[LaneGrow, _Mapping]]] = ..., chunks: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ..., decodes: _Optional[_Iterable[int]] = ..., digest: _Optional[bytes] = ..., drafts: _Optional[_Iterable[_Union[LaneDraft, _Mapping]]] = ..., follows: _Optional[int] = ..., tells_parts: bool = ..., staged: _Optional[_Union[StagedSlice, _Mapping]] = ...) -> None: ...
 
 class Drawn(_message.Message):
     __slots__ = ("lane_id", "token_id")
@@ -478,6 +551,62 @@ class FileDone(_message.Message):
     num_bytes: int
     took_ns: int
     def __init__(self, order_id: _Optional[int] = ..., epoch: _Optional[int] = ..., fault: _Optional[_Union[FileFault, str]] = ..., message: _Optional[str] = ..., num_bytes: _Optional[int] = ..., took_ns: _Optional[int] = ...) -> None: ...
+
+class EncodeImage(_message.Message):
+    __slots__ = ("image_id", "digest", "width", "height", "pixels")
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    PIXELS_FIELD_NUMBER: _ClassVar[int]
+    image_id: int
+    digest: bytes
+    width: int
+    height: int
+    pixels: bytes
+    def __init__(self, image_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., pixels: _Optional[bytes] = ...) -> None: ...
+
+class CancelImage(_message.Message):
+    __slots__ = ("image_id",)
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    image_id: int
+    def __init__(self, image_id: _Optional[int] = ...) -> None: ...
+
+class DropImage(_message.Message):
+    __slots__ = ("image_id",)
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    image_id: int
+    def __init__(self, image_id: _Optional[int] = ...) -> None: ...
+
+class ImageOrder(_message.Message):
+    __slots__ = ("epoch", "encode", "cancel", "drop")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    encode: EncodeImage
+    cancel: CancelImage
+    drop: DropImage
+    def __init__(self, epoch: _Optional[int] = ..., encode: _Optional[_Union[EncodeImage, _Mapping]] = ..., cancel: _Optional[_Union[CancelImage, _Mapping]] = ..., drop: _Optional[_Union[DropImage, _Mapping]] = ...) -> None: ...
+
+class ImageDone(_message.Message):
+    __slots__ = ("epoch", "image_id", "fault", "message", "num_tokens", "rows_digest", "took_ns")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOOK_NS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    image_id: int
+    fault: ImageFault
+    message: str
+    num_tokens: int
+    rows_digest: bytes
+    took_ns: int
+    def __init__(self, epoch: _Optional[int] = ..., image_id: _Optional[int] = ..., fault: _Optional[_Union[ImageFault, str]] = ..., message: _Optional[str] = ..., num_tokens: _Optional[int] = ..., rows_digest: _Optional[bytes] = ..., took_ns: _Optional[int] = ...) -> None: ...
 
 class Shutdown(_message.Message):
     __slots__ = ("reason",)

@@ -3,12 +3,14 @@
 from ranks.errors import BadMessage
 from ranks.plan import (
     Chunk,
+    ChunkImage,
     Draw,
     LaneDraft,
     LaneFault,
     LaneGrow,
     LaneJoin,
     RefusalKind,
+    StagedSlice,
     StepPlan,
     StepRefused,
     StepResult,
@@ -49,21 +51,14 @@ def plan_to_pb(plan: StepPlan) -> pb.StepPlan:
             for join in plan.joins
         ],
         grows=[pb.LaneGrow(lane_id=grow.lane_id, block_ids=grow.block_ids) for grow in plan.grows],
-        chunks=[
-            pb.Chunk(
-                lane_id=chunk.lane_id,
-                start=chunk.start,
-                token_ids=chunk.token_ids,
-                draws=chunk.draws,
-            )
-            for chunk in plan.chunks
-        ],
+        chunks=map(_chunk_to_pb, plan.chunks),
         decodes=plan.decodes,
         drafts=[
             pb.LaneDraft(lane_id=draft.lane_id, token_ids=draft.token_ids) for draft in plan.drafts
         ],
         digest=plan.digest,
         tells_parts=plan.tells_parts,
+        staged=None if plan.staged is None else _slice_to_pb(plan.staged),
     )
 
 
@@ -89,15 +84,7 @@ def plan_from_pb(plan: pb.StepPlan) -> StepPlan:
         grows=tuple(
             LaneGrow(lane_id=grow.lane_id, block_ids=tuple(grow.block_ids)) for grow in plan.grows
         ),
-        chunks=tuple(
-            Chunk(
-                lane_id=chunk.lane_id,
-                start=chunk.start,
-                token_ids=tuple(chunk.token_ids),
-                draws=chunk.draws,
-            )
-            for chunk in plan.chunks
-        ),
+        chunks=tuple(map(_chunk_from_pb, plan.chunks)),
         decodes=tuple(plan.decodes),
         drafts=tuple(
             LaneDraft(lane_id=draft.lane_id, token_ids=tuple(draft.token_ids))
@@ -105,6 +92,56 @@ def plan_from_pb(plan: pb.StepPlan) -> StepPlan:
         ),
         digest=digest_of("plan.digest", plan.digest),
         tells_parts=plan.tells_parts,
+        staged=_slice_from_pb(plan.staged) if plan.HasField("staged") else None,
+    )
+
+
+def _chunk_to_pb(chunk: Chunk) -> pb.Chunk:
+    return pb.Chunk(
+        lane_id=chunk.lane_id,
+        start=chunk.start,
+        token_ids=chunk.token_ids,
+        draws=chunk.draws,
+        images=[
+            pb.ChunkImage(image_id=image.image_id, start=image.start, num_tokens=image.num_tokens)
+            for image in chunk.images
+        ],
+    )
+
+
+def _chunk_from_pb(chunk: pb.Chunk) -> Chunk:
+    return Chunk(
+        lane_id=chunk.lane_id,
+        start=chunk.start,
+        token_ids=tuple(chunk.token_ids),
+        draws=chunk.draws,
+        images=tuple(
+            ChunkImage(
+                image_id=positive("chunk_image.image_id", image.image_id),
+                start=image.start,
+                num_tokens=positive("chunk_image.num_tokens", image.num_tokens),
+            )
+            for image in chunk.images
+        ),
+    )
+
+
+def _slice_to_pb(staged: StagedSlice) -> pb.StagedSlice:
+    return pb.StagedSlice(
+        pass_id=staged.pass_id,
+        chunks=map(_chunk_to_pb, staged.chunks),
+        first_layer=staged.first_layer,
+        stop_layer=staged.stop_layer,
+    )
+
+
+def _slice_from_pb(staged: pb.StagedSlice) -> StagedSlice:
+    # How chunks and layers must fit is for the rank's lane table to say.
+    return StagedSlice(
+        pass_id=positive("staged.pass_id", staged.pass_id),
+        chunks=tuple(map(_chunk_from_pb, staged.chunks)),
+        first_layer=staged.first_layer,
+        stop_layer=positive("staged.stop_layer", staged.stop_layer),
     )
 
 

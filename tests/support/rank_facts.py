@@ -36,6 +36,7 @@ def loaded(**changes) -> Loaded:
         "collective": "gloo",
         "weights": "stored",
         "kv_layout": "float32",
+        "num_layers": 4,
     }
     return Loaded(**(usual | changes))
 

@@ -27,6 +27,7 @@ from ranks.wire.messages import TOKEN_VARIABLE, Form, Load, Loaded
 
 VOCAB_SIZE = 1000
 CONTEXT_LENGTH = 4096
+NUM_LAYERS = 4
 EXIT_BY_ITSELF = 7
 
 
@@ -81,6 +82,7 @@ class ArithmeticWorker:
             collective="none",
             weights="stored",
             kv_layout="tokens",
+            num_layers=NUM_LAYERS,
         )
 
     def form(self, order: Form, abort: Abort) -> None:

@@ -4,12 +4,14 @@ from hypothesis import strategies as st
 
 from ranks.plan import (
     Chunk,
+    ChunkImage,
     Draw,
     LaneDraft,
     LaneFault,
     LaneGrow,
     LaneJoin,
     RefusalKind,
+    StagedSlice,
     StepPlan,
     StepRefused,
     StepResult,
@@ -27,6 +29,15 @@ from ranks.wire.file_messages import (
     SaveFile,
     SetAside,
     SweepFiles,
+)
+from ranks.wire.image_messages import (
+    CancelImage,
+    DropImage,
+    EncodeImage,
+    ImageDone,
+    ImageFacts,
+    ImageFault,
+    ImageOrder,
 )
 from ranks.wire.messages import (
     Broken,
@@ -64,6 +75,21 @@ draw = st.builds(
     min_p=st.floats(0, 1, width=32),
     seed=u64,
 )
+image_id = st.integers(1, 2**64 - 1)
+images = st.lists(
+    st.builds(ChunkImage, image_id=image_id, start=u32, num_tokens=positive), max_size=3
+).map(tuple)
+chunks = st.lists(
+    st.builds(Chunk, lane_id=u32, start=u32, token_ids=ids, draws=st.booleans(), images=images),
+    max_size=4,
+).map(tuple)
+staged = st.builds(
+    StagedSlice,
+    pass_id=st.integers(1, 2**64 - 1),
+    chunks=chunks,
+    first_layer=u32,
+    stop_layer=positive,
+)
 plan = st.builds(
     StepPlan,
     step_id=st.integers(1, 2**64 - 1),
@@ -74,13 +100,12 @@ plan = st.builds(
         st.builds(LaneJoin, lane_id=u32, draw=draw, num_cached_tokens=u32), max_size=4
     ).map(tuple),
     grows=st.lists(st.builds(LaneGrow, lane_id=u32, block_ids=ids), max_size=4).map(tuple),
-    chunks=st.lists(
-        st.builds(Chunk, lane_id=u32, start=u32, token_ids=ids, draws=st.booleans()), max_size=4
-    ).map(tuple),
+    chunks=chunks,
     decodes=ids,
     drafts=st.lists(st.builds(LaneDraft, lane_id=u32, token_ids=ids), max_size=3).map(tuple),
     digest=digest,
     tells_parts=st.booleans(),
+    staged=st.none() | staged,
 )
 
 
@@ -127,7 +152,54 @@ file_done = st.builds(
     num_bytes=u64,
     took_ns=u64,
 )
+
+
+@st.composite
+def encodes(pick) -> EncodeImage:
+    width, height = pick(st.integers(1, 6)), pick(st.integers(1, 6))
+    num_bytes = 3 * width * height
+    return EncodeImage(
+        image_id=pick(image_id),
+        digest=pick(hex_digest),
+        width=width,
+        height=height,
+        pixels=pick(st.binary(min_size=num_bytes, max_size=num_bytes)),
+    )
+
+
+image_order = st.builds(
+    ImageOrder,
+    epoch=positive,
+    work=st.one_of(
+        encodes(),
+        st.builds(CancelImage, image_id=image_id),
+        st.builds(DropImage, image_id=image_id),
+    ),
+)
+image_done = st.one_of(
+    st.builds(
+        ImageDone,
+        epoch=positive,
+        image_id=image_id,
+        message=text,
+        num_tokens=positive,
+        rows_digest=digest,
+        took_ns=u64,
+    ),
+    st.builds(
+        ImageDone,
+        epoch=positive,
+        image_id=image_id,
+        fault=st.sampled_from(ImageFault),
+        message=text,
+        took_ns=u64,
+    ),
+)
+image_facts = st.builds(
+    ImageFacts, num_tokens=positive, token_id=u32, width=positive, height=positive
+)
 master_messages = st.one_of(
+    image_order,
     file_order,
     plan,
     st.builds(
@@ -140,6 +212,9 @@ master_messages = st.one_of(
         max_step_tokens=positive,
         num_lanes=positive,
         weights=text,
+        max_staged_tokens=u32,
+        image_cache_tokens=u32,
+        encoder_device=text,
     ),
     st.builds(
         Form,
@@ -150,12 +225,15 @@ master_messages = st.one_of(
         max_step_tokens=positive,
         collective_timeout_s=st.floats(0.001, 86400),
         disk_folder=st.none() | text,
+        max_staged_tokens=u32,
+        image_cache_tokens=u32,
     ),
     st.builds(Leave, epoch=positive),
     st.builds(Shutdown, reason=text),
 )
 rank_messages = st.one_of(
     file_done,
+    image_done,
     results(),
     st.builds(
         StepRefused,
@@ -185,6 +263,8 @@ rank_messages = st.one_of(
         collective=text,
         weights=text,
         kv_layout=text,
+        num_layers=positive,
+        image_facts=st.none() | image_facts,
     ),
     st.builds(Ready, epoch=positive),
     st.builds(Fatal, message=text),

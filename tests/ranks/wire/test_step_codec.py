@@ -83,3 +83,32 @@ def test_a_top_k_of_zero_is_not_taken_for_all():
     join = LaneJoin(lane_id=0, draw=Draw(top_k=0))
     with pytest.raises(ValueError, match="top_k is 0"):
         encode_master_message(StepPlan(step_id=1, epoch=1, joins=(join,), digest=D))
+
+
+@pytest.mark.parametrize(
+    ("staged", "names"),
+    [
+        (pb.StagedSlice(stop_layer=1), "staged.pass_id is 0"),
+        (pb.StagedSlice(pass_id=1), "staged.stop_layer is 0"),
+        (
+            pb.StagedSlice(
+                pass_id=1,
+                stop_layer=1,
+                chunks=[pb.Chunk(images=[pb.ChunkImage(num_tokens=1)])],
+            ),
+            "chunk_image.image_id is 0",
+        ),
+        (
+            pb.StagedSlice(
+                pass_id=1,
+                stop_layer=1,
+                chunks=[pb.Chunk(images=[pb.ChunkImage(image_id=1)])],
+            ),
+            "chunk_image.num_tokens is 0",
+        ),
+    ],
+)
+def test_a_broken_slice_is_refused_by_field(staged, names):
+    plan = pb.StepPlan(step_id=1, epoch=1, digest=D, staged=staged)
+    with pytest.raises(BadMessage, match=names):
+        decode_master_message(pb.ConnectResponse(plan=plan).SerializeToString())
