@@ -67,7 +67,7 @@ def cache(json_file: Path | None, **options: Any) -> None:
     """Measure how soon a conversation goes on: cold, from memory, from disk, and after losses.
 
     Starts servers of its own, ends one, and kills the ranks of another. Then it puts a load on
-    two servers in turn, of which one saves all that it computes.
+    a server, which in turn saves all that it computes and none of it.
 
     \b
     Examples:

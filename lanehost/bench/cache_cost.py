@@ -1,11 +1,13 @@
 """What saving costs those who are served meanwhile, and what a saved token takes.
 
-Law: with and without files is measured in turn, round after round, by two servers that are both
-there all the while; a ratio is one of two neighbours in time.
+Law: with and without files is measured in turn, round after round, on one server whose requests say
+what the disk does for them: of two servers one is faster by where its memory happens to lie, by
+more than is looked for here. A ratio is one of two neighbours in time; those of two that both do
+without say what a ratio means.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,12 +24,18 @@ class Cost:
 
     without: tuple[float, ...]
     saving: tuple[float, ...]
+    again: tuple[float, ...]
     files: "FilesSeen"
 
     @property
     def ratios(self) -> list[float]:
         """Saving over without, by round."""
         return [one / other for one, other in zip(self.saving, self.without, strict=True)]
+
+    @property
+    def noise(self) -> list[float]:
+        """Without once more over without, by round."""
+        return [one / other for one, other in zip(self.again, self.without, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +55,30 @@ async def measure_cost(bench: CacheBench, new_side: NewSide, folder: Path) -> Co
     """Serve the same load with files and without, in turn.
 
     Raises:
-        StartupFailed: A server does not start.
+        StartupFailed: The server does not start.
         ClientError: A request failed.
     """
-    lanes = ("--lanes", str(bench.num_streams), "--max-drafts", "0")
-    with_files = (*lanes, "--disk-cache", str(folder), "--disk-cache-mode", "full")
-    saving: list[float] = []
-    without: list[float] = []
-    async with new_side(lanes) as plain, new_side(with_files) as filed:
-        sides = [(plain, without), (filed, saving)]
-        for side, _ in sides:
-            await _tokens_per_s(bench, side, seed=f"{bench.seed} warm-up")
-        for number in range(bench.num_rounds):
+    options = (
+        *("--lanes", str(bench.num_streams), "--max-drafts", "0"),
+        *("--disk-cache", str(folder), "--disk-cache-mode", "off"),
+    )
+    figures: dict[str, list[float]] = {"without": [], "saving": [], "again": []}
+    names = list(figures)
+    async with new_side(options) as side:
+        for number in range(-1, bench.num_rounds):
             # Who goes second finds the machine as the first has left it.
-            for side, figures in sides if number % 2 else reversed(sides):
-                figures.append(await _tokens_per_s(bench, side, seed=f"{bench.seed} {number}"))
-    return Cost(without=tuple(without), saving=tuple(saving), files=see_files(folder))
+            for name in names[number % 3 :] + names[: number % 3]:
+                disk_cache = "full" if name == "saving" else "off"
+                seed = f"{bench.seed} {number} {name}"
+                rate = await _tokens_per_s(bench, side, seed=seed, disk_cache=disk_cache)
+                # The first round is to get warm.
+                figures[name] += [rate] if number >= 0 else []
+    return Cost(**{name: tuple(rates) for name, rates in figures.items()}, files=see_files(folder))
 
 
-async def _tokens_per_s(bench: CacheBench, side: Side, *, seed: str) -> float:
+async def _tokens_per_s(bench: CacheBench, side: Side, *, seed: str, disk_cache: str) -> float:
     asks = make_asks(LENGTHS, vocab_size=side.vocab_size, seed=seed)
-    wanted = islice(asks, bench.num_requests)
+    wanted = [replace(ask, disk_cache=disk_cache) for ask in islice(asks, bench.num_requests)]
     replies = await side.load.closed(wanted, num_streams=bench.num_streams)
     if side.load.first_error is not None:
         raise side.load.first_error

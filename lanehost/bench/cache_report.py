@@ -18,8 +18,8 @@ DEFINITIONS = {
     "sooner": "the median TTFT of a cold turn over that of this tier",
     "missed": "turns that did not find what the tier should have kept; they are in no figure",
     "bytes a token": "of the files of all ranks, over the positions that they cover",
-    "tokens/s": "tokens of prompts and replies over the time of a round; the ratio is taken "
-    "within each round",
+    "tokens/s": "tokens of prompts and replies over the time of a round, all on one server; the "
+    "ratio is taken within each round",
 }
 _HEAD = ["", "TTFT ms p50", "most", "sooner", "cached", "of disk", "turns", "missed"]
 
@@ -43,13 +43,18 @@ def report_lines(
 
 
 def _cost_line(bench: CacheBench, cost: Cost) -> str:
-    middle, least, most = percentile(cost.ratios, 50), min(cost.ratios), max(cost.ratios)
     return (
-        f"tokens/s with saving over without: median {middle:.3f} ({least:.3f} to {most:.3f}), "
+        f"tokens/s with saving over without: {_ratio(cost.ratios)}, without over without "
+        f"{_ratio(cost.noise)}, "
         f"{len(cost.ratios)} rounds of {bench.num_requests} requests in {bench.num_streams} "
         f"streams, prompts of {LENGTHS.prompt[0]}, replies of {LENGTHS.reply[0]}; "
         f"{cost.files.num_files} files, {cost.files.num_bytes / 1e6:.0f} MB were written"
     )
+
+
+def _ratio(ratios: list[float]) -> str:
+    low, high = percentile(ratios, 25), percentile(ratios, 75)
+    return f"median {percentile(ratios, 50):.3f} (quartiles {low:.3f} to {high:.3f})"
 
 
 def report_object(
@@ -72,7 +77,9 @@ def report_object(
         },
         "files": asdict(files),
         "bytes_per_token": files.bytes_per_token(tp),
-        "cost": None if cost is None else {**asdict(cost), "ratios": cost.ratios},
+        "cost": None
+        if cost is None
+        else {**asdict(cost), "ratios": cost.ratios, "noise": cost.noise},
         "definitions": DEFINITIONS,
     }
 

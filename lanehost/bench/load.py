@@ -14,6 +14,7 @@ from typing import Protocol
 from lanehost.bench.reply_times import Arrival, ReplyTimes
 from lanehost.bench.workload import Ask
 from lanehost.client import AsyncClient
+from lanehost.client_codec import Options
 from lanehost.client_errors import ClientError
 
 OnReply = Callable[[ReplyTimes], None]
@@ -120,9 +121,10 @@ class Load:
         arrivals: list[Arrival] = []
         usage = failure = None
         num_tokens = 0
-        stream = self._client.stream(
-            token_ids=ask.token_ids, max_tokens=ask.max_tokens, ignore_eos=True
-        )
+        options = Options(max_tokens=ask.max_tokens, ignore_eos=True)
+        if ask.disk_cache is not None:
+            options["disk_cache"] = ask.disk_cache
+        stream = self._client.stream(token_ids=ask.token_ids, **options)
         try:
             async with stream:
                 async for delta in stream:

@@ -14,10 +14,11 @@ _ENDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One request: its prompt, and how many tokens its reply will have."""
+    """One request: its prompt, how many tokens its reply will have, what a disk does for it."""
 
     token_ids: tuple[int, ...]
     max_tokens: int
+    disk_cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

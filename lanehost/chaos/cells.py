@@ -21,6 +21,8 @@ from lanehost.client_errors import ClientError
 
 PATIENCE_S = 180.0
 _TRIES = 20
+# Longer than a prompt takes, so that the next one has a step of its own.
+_APART_S = 0.1
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.STOP: signal.SIGSTOP}
 _ENDING = (Fault.KILL_MASTER, Fault.TERM)
 _POINTS = {
@@ -159,26 +161,34 @@ async def _ask_in(rig: Rig, phase: Phase, arm: Callable[[], None]) -> list[Endin
             arm()
             return await _warm(rig)
         case Phase.PREFILL:
-            arm()
-            return await _ask(rig)
+            return await _ask_until_taken(rig, arm, apart_s=_APART_S)
         case Phase.PASS:
-            return await _ask_until_passed(rig, arm)
+            return await _ask_until_taken(rig, arm, apart_s=0.0)
         case _:
             return await _ask_and_arm(rig, phase, arm)
 
 
-async def _ask(rig: Rig) -> list[Ending]:
-    """Ask all at once."""
-    asking = (rig.streams.ask(number) for number in range(NUM_ASKED))
-    return list(await asyncio.wait_for(asyncio.gather(*asking), PATIENCE_S))
+async def _ask(rig: Rig, *, apart_s: float = 0.0) -> list[Ending]:
+    """Ask all at once, or one after the other without waiting for replies."""
+
+    async def ask(number: int) -> Ending:
+        await asyncio.sleep(number * apart_s)
+        return await rig.streams.ask(number)
+
+    asking = asyncio.gather(*map(ask, range(NUM_ASKED)))
+    return list(await asyncio.wait_for(asking, PATIENCE_S))
 
 
-async def _ask_until_passed(rig: Rig, arm: Callable[[], None]) -> list[Ending]:
-    """Ask all at once until their prompts share a step."""
+async def _ask_until_taken(rig: Rig, arm: Callable[[], None], *, apart_s: float) -> list[Ending]:
+    """Ask until a step is what the order waits for.
+
+    Prompts that come at once mostly share a step, those that come apart mostly do not; neither
+    is certain.
+    """
     arm()
     endings: list[Ending] = []
     for _ in range(_TRIES):
-        endings = await _ask(rig)
+        endings = await _ask(rig, apart_s=apart_s)
         if not any(rig.orders.is_open(rank) for rank in range(rig.setup.tp)):
             break
     return endings

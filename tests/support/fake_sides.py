@@ -39,7 +39,8 @@ class FakeSide:
         is_from_disk = len(on_disk) > len(in_memory)
         took_s = (DISK_S if is_from_disk else MEMORY_S) if num_cached else COLD_S
         self.memory.append(ids)
-        if world.saves and "--disk-cache" in self.options:
+        world.asks.append(ask)
+        if world.saves and "--disk-cache" in self.options and ask.disk_cache != "off":
             world.save(Path(self.options[self.options.index("--disk-cache") + 1]), ids)
         world.now_s += took_s
         self.first_error = world.fails
@@ -66,6 +67,7 @@ class FakeWorld:
         self.disk: list[tuple[int, ...]] = []
         self.num_saved = 0
         self.sides: list[FakeSide] = []
+        self.asks: list[Ask] = []
         self.now_s = 100.0
 
     @asynccontextmanager

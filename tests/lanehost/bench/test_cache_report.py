@@ -9,7 +9,12 @@ from tests.lanehost.bench.test_cache_tiers import BENCH
 from tests.support.bench_client import reply
 
 FILES = FilesSeen(num_files=2, num_bytes=3200, num_tokens=32)
-COST = Cost(without=(100.0, 50.0, 80.0), saving=(99.0, 49.5, 79.6), files=FILES)
+COST = Cost(
+    without=(100.0, 50.0, 80.0),
+    saving=(99.0, 49.5, 79.6),
+    again=(100.0, 51.0, 80.8),
+    files=FILES,
+)
 
 
 def found():
@@ -47,7 +52,8 @@ def test_bytes_and_the_cost_are_told_with_what_was_asked():
     lines, given = told()
     assert "bytes a token: 200" in lines
     (line,) = (line for line in lines if line.startswith("tokens/s with saving"))
-    assert "median 0.990 (0.990 to 0.995), 3 rounds of 4 requests in 2 streams" in line
+    assert "over without: median 0.990 (quartiles 0.990 to 0.995), without over" in line
+    assert "without median 1.010 (quartiles 1.000 to 1.020), 3 rounds of 4 requests in 2" in line
     assert given["bytes_per_token"] == 200
     assert given["cost"]["saving"] == [99.0, 49.5, 79.6]
 

@@ -19,4 +19,4 @@ async def test_everything_is_measured_and_told(tmp_path, num_requests):
     assert report.told["tiers"]["disk"]["num_missed"] == 0
     assert report.told["bytes_per_token"] == pytest.approx(10)
     assert (report.told["cost"] is None) == (num_requests == 0)
-    assert len(world.sides) == (4 if num_requests else 2)
+    assert len(world.sides) == (3 if num_requests else 2)
