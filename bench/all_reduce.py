@@ -65,7 +65,7 @@ def measure(args: argparse.Namespace) -> None:
     checkpoint = open_checkpoint(embedded_model_path())
     model = load_model(
         checkpoint,
-        shards=cut_shards(checkpoint.config.num_kv_heads, rank=args.rank, world_size=2),
+        shards=cut_shards(checkpoint.config.num_heads, rank=args.rank, world_size=2),
         device=CPU,
         dtype=getattr(torch, args.dtype),
         on_progress=lambda _done, _total: None,

@@ -35,7 +35,7 @@ def _load(model: Path) -> NativeLlama:
     checkpoint = open_checkpoint(model)
     loaded = load_model(
         checkpoint,
-        shards=cut_shards(checkpoint.config.num_kv_heads, rank=0, world_size=1),
+        shards=cut_shards(checkpoint.config.num_heads, rank=0, world_size=1),
         device=torch.device("cpu"),
         dtype=torch.int8,
         on_progress=lambda _done, _total: None,
@@ -51,7 +51,7 @@ def _in(library: Path, model: NativeLlama, name: str | None, num_threads: int) -
     found.instruction_set = next(one for one in names if found.can_run(one))
     parts = model.parts
     engine = NativeEngine(found, parts.shape, parts.layers, num_threads=num_threads)
-    shards = cut_shards(model.config.num_kv_heads, rank=0, world_size=1)
+    shards = cut_shards(model.config.num_heads, rank=0, world_size=1)
     return NativeLlama(
         model.config, shards=shards, parts=parts, engine=engine, num_threads=num_threads
     )

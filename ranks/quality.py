@@ -104,7 +104,7 @@ def load(
     """
     return load_model(
         checkpoint,
-        shards=cut_shards(checkpoint.config.num_kv_heads, rank=0, world_size=1),
+        shards=cut_shards(checkpoint.config.num_heads, rank=0, world_size=1),
         device=device,
         dtype=choose_products(dtype, device, checkpoint, weights=weights),
         weights=weights,

@@ -55,7 +55,7 @@ def tell_rates(model_path: Path, dtype_name: str, num_threads: int) -> dict[str,
     if dtype == NativeLlama.dtype:
         model = load_model(
             checkpoint,
-            shards=cut_shards(checkpoint.config.num_kv_heads, rank=0, world_size=1),
+            shards=cut_shards(checkpoint.config.num_heads, rank=0, world_size=1),
             device=device,
             dtype=dtype,
             on_progress=lambda _done, _total: None,

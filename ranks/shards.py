@@ -3,6 +3,8 @@
 Laws: the cut belongs to the model, not to the world. A row-parallel product is
 computed per virtual shard and the shards' results are added in shard order, so one
 rank that holds both shards and two ranks that hold one each give the same bits (ADR 2).
+Where a model has fewer KV heads than shards, query heads are cut and each shard has the KV
+heads whole: keys and values are column-parallel, so a copy has the bits of the other (ADR 27).
 
 This module knows no process group: `ranks.process_group` has the real `Collective`.
 """
@@ -15,6 +17,14 @@ import torch
 from ranks.errors import BadCheckpoint
 
 MAX_SHARDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadPart:
+    """Query heads of the model, and the KV heads that they use; each one run."""
+
+    queries: range
+    kv: range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +45,50 @@ class Shards:
         parts = self.cut(total, multiple=multiple)
         return [parts[shard] for shard in self.held]
 
+    def cut_heads(self, num_heads: int, num_kv_heads: int) -> tuple[HeadPart, ...]:
+        """Cut heads into one part per shard: whole KV groups, or query heads of shared ones."""
+        if num_kv_heads < self.num_shards:
+            shared = range(num_kv_heads)
+            return tuple(HeadPart(queries=part, kv=shared) for part in self.cut(num_heads))
+        size = num_heads // num_kv_heads
+        return tuple(
+            HeadPart(queries=range(part.start * size, part.stop * size), kv=part)
+            for part in self.cut(num_kv_heads)
+        )
 
-def cut_shards(num_kv_heads: int, *, rank: int, world_size: int) -> Shards:
-    """Cut a model with `num_kv_heads` KV groups for one rank of the world.
+    def describe_sharing(self, num_kv_heads: int) -> str:
+        """Words for what keys and values are: "" where each shard has KV heads of its own."""
+        return ", KV heads shared" if num_kv_heads < self.num_shards else ""
+
+    def held_heads(self, num_heads: int, num_kv_heads: int) -> list[HeadPart]:
+        """The heads of each shard that this rank holds, in shard order."""
+        parts = self.cut_heads(num_heads, num_kv_heads)
+        return [parts[shard] for shard in self.held]
+
+
+def join_heads(parts: list[HeadPart]) -> HeadPart:
+    """All heads of some shards that follow one another; shared KV heads are there once."""
+    first, last = parts[0], parts[-1]
+    return HeadPart(
+        queries=range(first.queries.start, last.queries.stop),
+        kv=range(first.kv.start, last.kv.stop),
+    )
+
+
+def cut_shards(num_heads: int, *, rank: int, world_size: int) -> Shards:
+    """Cut a model with `num_heads` query heads for one rank of the world.
 
     Raises:
-        BadCheckpoint: The model has fewer KV heads than the world has ranks.
+        BadCheckpoint: The model has fewer query heads than the world has ranks.
         ValueError: The world is larger than the number of virtual shards.
     """
     if not 1 <= world_size <= MAX_SHARDS or not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} of {world_size}, the limit is {MAX_SHARDS} ranks")
-    num_shards = min(MAX_SHARDS, num_kv_heads)
+    num_shards = min(MAX_SHARDS, num_heads)
     if world_size > num_shards:
         raise BadCheckpoint(
-            f"num_kv_heads is {num_kv_heads}: the model cannot be cut for {world_size} ranks, "
-            f"each needs at least one KV head"
+            f"num_heads is {num_heads}: the model cannot be cut for {world_size} ranks, "
+            f"each needs at least one query head"
         )
     held = tuple(range(num_shards)) if world_size == 1 else (rank,)
     return Shards(rank=rank, world_size=world_size, held=held, num_shards=num_shards)

@@ -87,7 +87,7 @@ class ModelWorker:
         load = partial(
             load_model,
             checkpoint,
-            shards=cut_shards(config.num_kv_heads, rank=rank, world_size=world_size),
+            shards=cut_shards(config.num_heads, rank=rank, world_size=world_size),
             device=device,
             dtype=choose_products(order.dtype, device, checkpoint, weights=weights),
             weights=weights,

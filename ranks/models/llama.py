@@ -96,7 +96,9 @@ class Llama:
         self.dtype = like.dtype
         self.products = product_name(like.device, like.dtype)
         self.weights = str(like.dtype).removeprefix("torch.")
-        self.kv_layout = name_torch_layout(like.dtype, products=self.products, device=like.device)
+        self.kv_layout = name_torch_layout(
+            like.dtype, products=self.products, device=like.device
+        ) + shards.describe_sharing(config.num_kv_heads)
         self.state = kv_state(
             num_layers=config.num_layers,
             num_kv_heads=heads.num_kv_heads,
@@ -235,9 +237,9 @@ class Llama:
 
 def describe_geometry(config: ModelConfig, shards: Shards) -> str:
     """Say how the model is cut: "heads 6+3 of 9, kv 2+1 of 3, this rank holds shard 0"."""
-    groups = shards.cut(config.num_kv_heads)
-    kv = "+".join(str(len(part)) for part in groups)
-    heads = "+".join(str(len(part) * config.queries_per_kv_head) for part in groups)
+    parts = shards.cut_heads(config.num_heads, config.num_kv_heads)
+    kv = "+".join(str(len(part.kv)) for part in parts)
+    heads = "+".join(str(len(part.queries)) for part in parts)
     held = " and ".join(str(shard) for shard in shards.held)
     return (
         f"heads {heads} of {config.num_heads}, kv {kv} of {config.num_kv_heads}, "

@@ -14,7 +14,7 @@ from ranks.layers.linear import Linear, RowParallelLinear
 from ranks.layers.mlp import GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.models.llama import Llama, LlamaLayer, LlamaParts
-from ranks.shards import Shards
+from ranks.shards import Shards, join_heads
 from ranks.tiles import pad_count
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.reader import TensorReader
@@ -49,13 +49,11 @@ class _Loader:
         self._config = config
         self._shards = shards
         self._reader = reader
-        self._groups = shards.held_parts(config.num_kv_heads)
+        self._head_parts = shards.held_heads(config.num_heads, config.num_kv_heads)
+        held = join_heads(self._head_parts)
         self._mlp_parts = shards.held_parts(config.intermediate_size, multiple=_COLUMN_MULTIPLE)
-        num_kv_heads = sum(len(part) for part in self._groups)
         self.heads = AttentionHeads(
-            num_heads=num_kv_heads * config.queries_per_kv_head,
-            num_kv_heads=num_kv_heads,
-            head_dim=config.head_dim,
+            num_heads=len(held.queries), num_kv_heads=len(held.kv), head_dim=config.head_dim
         )
 
     def embedding_and_head(self) -> tuple[Embedding, Head]:
@@ -98,22 +96,26 @@ class _Loader:
             output=self._row_parallel(
                 f"{prefix}.o_proj",
                 num_inputs=config.num_heads * config.head_dim,
-                parts=[self._head_rows(part, config.queries_per_kv_head) for part in self._groups],
+                parts=[self._head_rows(part.queries) for part in self._head_parts],
                 has_bias=config.has_output_bias,
             ),
             qk_norm=norms,
             kind=AttentionKind(window=config.layer_windows[number], scale=config.head_dim**-0.5),
         )
 
-    def _head_rows(self, groups: range, heads_per_group: int) -> range:
-        size = heads_per_group * self._config.head_dim
-        return range(groups.start * size, groups.stop * size)
+    def _head_rows(self, heads: range) -> range:
+        size = self._config.head_dim
+        return range(heads.start * size, heads.stop * size)
 
     def _merged_qkv(self, prefix: str) -> Linear:
         config, weights, biases = self._config, [], []
-        for name, per_group in (("q", config.queries_per_kv_head), ("k", 1), ("v", 1)):
-            total = config.num_kv_heads * per_group * config.head_dim
-            rows = self._head_rows(_joined(self._groups), per_group)
+        held = join_heads(self._head_parts)
+        for name, num_heads, heads in (
+            ("q", config.num_heads, held.queries),
+            ("k", config.num_kv_heads, held.kv),
+            ("v", config.num_kv_heads, held.kv),
+        ):
+            total, rows = num_heads * config.head_dim, self._head_rows(heads)
             shape = (total, config.hidden_size)
             weights.append(self._reader.matrix(f"{prefix}.{name}_proj.weight", shape, rows=rows))
             if config.has_qkv_bias:

@@ -80,7 +80,8 @@ class NativeLlama:
         self.images: ImageFacts | None = None
         self.products = f"native-{engine.name}"
         self.weights = parts.held_as
-        self.kv_layout = name_exact_layout(torch.float16)
+        sharing = shards.describe_sharing(config.num_kv_heads)
+        self.kv_layout = name_exact_layout(torch.float16) + sharing
         self.state = kv_state(
             num_layers=config.num_layers,
             num_kv_heads=parts.shape.num_kv_heads,

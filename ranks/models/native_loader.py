@@ -14,7 +14,7 @@ from ranks.native.library import NativeEngine, NoLibrary, open_library
 from ranks.native.packing import COLUMNS, GROUP, PackedMatrix
 from ranks.native.parts import Engine, Floats, LayerParts, ModelShape
 from ranks.native.reference_engine import ReferenceEngine
-from ranks.shards import Shards
+from ranks.shards import Shards, join_heads
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.reader import TensorReader
 
@@ -59,7 +59,8 @@ class _Loader:
         self._shards = shards
         self._reader = reader
         self._matrices = matrices
-        self._groups = shards.held_parts(config.num_kv_heads)
+        self._head_parts = shards.held_heads(config.num_heads, config.num_kv_heads)
+        self._held = join_heads(self._head_parts)
         self._mlp_parts = shards.held_parts(config.intermediate_size, multiple=GROUP)
 
     def load(self) -> NativeParts:
@@ -86,13 +87,12 @@ class _Loader:
 
     def _shape(self) -> ModelShape:
         config = self._config
-        head_parts = tuple(len(part) * config.queries_per_kv_head for part in self._groups)
         return ModelShape(
             hidden=config.hidden_size,
-            num_heads=sum(head_parts),
-            num_kv_heads=sum(map(len, self._groups)),
+            num_heads=len(self._held.queries),
+            num_kv_heads=len(self._held.kv),
             head_dim=config.head_dim,
-            head_parts=head_parts,
+            head_parts=tuple(len(part.queries) for part in self._head_parts),
             mlp_parts=tuple(map(len, self._mlp_parts)),
             norm_eps=config.norm_eps,
             score_scale=config.head_dim**-0.5,
@@ -104,25 +104,24 @@ class _Loader:
         hidden, inner = config.hidden_size, config.intermediate_size
         columns = _joined(self._mlp_parts)
         has_norms, has_bias = config.has_qk_norm, config.has_mlp_bias
-        per_group = config.queries_per_kv_head
         return LayerParts(
             input_norm=self._vector(f"{prefix}.input_layernorm.weight", hidden),
             mlp_norm=self._vector(f"{prefix}.post_attention_layernorm.weight", hidden),
             query_norm=self._head_norm(f"{attention}.q_norm.weight") if has_norms else None,
             key_norm=self._head_norm(f"{attention}.k_norm.weight") if has_norms else None,
             qkv=(
-                self._heads(f"{attention}.q_proj.weight", per_group),
-                self._heads(f"{attention}.k_proj.weight", 1),
-                self._heads(f"{attention}.v_proj.weight", 1),
+                self._heads(f"{attention}.q_proj.weight", config.num_heads, self._held.queries),
+                self._heads(f"{attention}.k_proj.weight", config.num_kv_heads, self._held.kv),
+                self._heads(f"{attention}.v_proj.weight", config.num_kv_heads, self._held.kv),
             ),
             qkv_bias=self._qkv_bias(attention) if config.has_qkv_bias else None,
             output=tuple(
                 self._matrix(
                     f"{attention}.o_proj.weight",
                     (hidden, config.num_heads * config.head_dim),
-                    columns=self._head_rows(part, per_group),
+                    columns=self._head_rows(part.queries),
                 )
-                for part in self._groups
+                for part in self._head_parts
             ),
             output_bias=(
                 self._vector(f"{attention}.o_proj.bias", hidden) if config.has_output_bias else None
@@ -150,21 +149,23 @@ class _Loader:
         except OverflowError as err:
             raise BadCheckpoint(f"tensor {name!r}: {err}; --dtype float32 takes it") from err
 
-    def _heads(self, name: str, per_group: int) -> PackedMatrix:
-        total = self._config.num_kv_heads * per_group * self._config.head_dim
-        rows = self._head_rows(_joined(self._groups), per_group)
-        return self._matrix(name, (total, self._config.hidden_size), rows=rows)
+    def _heads(self, name: str, num_heads: int, heads: range) -> PackedMatrix:
+        shape = (num_heads * self._config.head_dim, self._config.hidden_size)
+        return self._matrix(name, shape, rows=self._head_rows(heads))
 
-    def _head_rows(self, groups: range, per_group: int) -> range:
-        size = per_group * self._config.head_dim
-        return range(groups.start * size, groups.stop * size)
+    def _head_rows(self, heads: range) -> range:
+        size = self._config.head_dim
+        return range(heads.start * size, heads.stop * size)
 
     def _qkv_bias(self, prefix: str) -> Floats:
         biases = []
-        for name, per_group in (("q", self._config.queries_per_kv_head), ("k", 1), ("v", 1)):
-            total = self._config.num_kv_heads * per_group * self._config.head_dim
-            rows = self._head_rows(_joined(self._groups), per_group)
-            biases.append(self._vector(f"{prefix}.{name}_proj.bias", total, rows))
+        for name, num_heads, heads in (
+            ("q", self._config.num_heads, self._held.queries),
+            ("k", self._config.num_kv_heads, self._held.kv),
+            ("v", self._config.num_kv_heads, self._held.kv),
+        ):
+            total = num_heads * self._config.head_dim
+            biases.append(self._vector(f"{prefix}.{name}_proj.bias", total, self._head_rows(heads)))
         return np.concatenate(biases)
 
     def _head_norm(self, name: str) -> Floats:

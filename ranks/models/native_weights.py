@@ -86,13 +86,23 @@ def why_not_fitting(config: ModelConfig) -> str | None:
         ("hidden_size", config.hidden_size, GROUP),
         ("intermediate_size", config.intermediate_size, GROUP),
         ("head_dim", config.head_dim, COLUMNS),
-        ("the width of a KV group", config.queries_per_kv_head * config.head_dim, GROUP),
+        (
+            "the width of a KV group" if config.num_kv_heads >= MAX_SHARDS else "head_dim",
+            _least_cut(config),
+            GROUP,
+        ),
     ):
         if size % multiple:
             return f"{what} is {size}, no multiple of {multiple}"
     if config.intermediate_size < MAX_SHARDS * GROUP:
         return f"intermediate_size is {config.intermediate_size}, too small to be cut"
     return None
+
+
+def _least_cut(config: ModelConfig) -> int:
+    """Columns between two places where heads may be cut."""
+    is_shared = config.num_kv_heads < MAX_SHARDS
+    return config.head_dim * (1 if is_shared else config.queries_per_kv_head)
 
 
 def _why_not_stored(config: ModelConfig, file: GgufFile) -> str | None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranks.errors import BadCheckpoint
-from ranks.shards import NoCollective, cut_evenly, cut_shards
+from ranks.shards import HeadPart, NoCollective, cut_evenly, cut_shards, join_heads
 
 
 @given(st.integers(1, 100_000), st.integers(1, 8), st.sampled_from((1, 16, 64)))
@@ -42,10 +42,38 @@ def test_held_parts_are_those_of_the_held_shards():
     assert cut_shards(3, rank=1, world_size=2).held_parts(10, multiple=2) == [range(6, 10)]
 
 
-def test_a_model_of_one_kv_head_is_one_shard_and_cannot_be_cut():
+def test_a_model_of_one_query_head_is_one_shard_and_cannot_be_cut():
     assert cut_shards(1, rank=0, world_size=1).num_shards == 1
-    with pytest.raises(BadCheckpoint, match=r"num_kv_heads is 1.*2 ranks"):
+    with pytest.raises(BadCheckpoint, match=r"num_heads is 1.*2 ranks"):
         cut_shards(1, rank=0, world_size=2)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "expected"),
+    [
+        (6, 3, [(range(4), range(2)), (range(4, 6), range(2, 3))]),
+        (4, 4, [(range(2), range(2)), (range(2, 4), range(2, 4))]),
+        (4, 1, [(range(2), range(1)), (range(2, 4), range(1))]),
+        (3, 1, [(range(2), range(1)), (range(2, 3), range(1))]),
+        (1, 1, [(range(1), range(1))]),
+    ],
+)
+def test_heads_are_cut_by_kv_group_or_share_the_kv_heads(num_heads, num_kv_heads, expected):
+    shards = cut_shards(num_heads, rank=0, world_size=1)
+    parts = shards.held_heads(num_heads, num_kv_heads)
+    assert [(part.queries, part.kv) for part in parts] == expected
+    assert bool(shards.describe_sharing(num_kv_heads)) == (num_kv_heads < len(parts))
+    assert join_heads(parts) == HeadPart(queries=range(num_heads), kv=range(num_kv_heads))
+
+
+def test_two_ranks_hold_the_parts_that_one_rank_holds_in_order():
+    for num_heads, num_kv_heads in ((6, 3), (4, 1), (5, 1)):
+        one = cut_shards(num_heads, rank=0, world_size=1).held_heads(num_heads, num_kv_heads)
+        two = [
+            cut_shards(num_heads, rank=rank, world_size=2).held_heads(num_heads, num_kv_heads)
+            for rank in (0, 1)
+        ]
+        assert one == two[0] + two[1]
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 3), (2, 2), (-1, 1), (0, 0)])

@@ -120,7 +120,7 @@ def _run(checkpoint: Checkpoint, products: str) -> set[str]:
     config = checkpoint.config
     model = load_model(
         checkpoint,
-        shards=cut_shards(config.num_kv_heads, rank=0, world_size=1),
+        shards=cut_shards(config.num_heads, rank=0, world_size=1),
         device=CPU,
         dtype=dtype,
         on_progress=lambda done, total: None,

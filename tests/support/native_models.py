@@ -11,7 +11,7 @@ def with_engine(model: NativeLlama, engine: Engine) -> NativeLlama:
     """The same weights of a rank that holds all shards, run by `engine`."""
     return NativeLlama(
         model.config,
-        shards=cut_shards(model.config.num_kv_heads, rank=0, world_size=1),
+        shards=cut_shards(model.config.num_heads, rank=0, world_size=1),
         parts=model._parts,
         engine=engine,
         num_threads=1,

@@ -48,6 +48,10 @@ FAMILIES: dict[str, Any] = {
     "qwen3_grouped": lambda: transformers.Qwen3Config(
         **_SIZES | {"intermediate_size": 224}, head_dim=32
     ),
+    "llama_one_kv": lambda: transformers.LlamaConfig(**_SIZES | {"num_key_value_heads": 1}),
+    "qwen3_one_kv": lambda: transformers.Qwen3Config(
+        **_SIZES | {"intermediate_size": 224, "num_key_value_heads": 1}, head_dim=32
+    ),
     "llama_tied": lambda: transformers.LlamaConfig(**_SIZES, tie_word_embeddings=True),
     "llama_biased": lambda: transformers.LlamaConfig(**_SIZES, attention_bias=True, mlp_bias=True),
     "llama_biased_grouped": lambda: transformers.LlamaConfig(

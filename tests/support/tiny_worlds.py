@@ -129,7 +129,7 @@ def load_models(
     return [
         load_model(
             checkpoint,
-            shards=cut_shards(checkpoint.config.num_kv_heads, rank=rank, world_size=world_size),
+            shards=cut_shards(checkpoint.config.num_heads, rank=rank, world_size=world_size),
             device=CPU,
             dtype=dtype,
             weights=weights,

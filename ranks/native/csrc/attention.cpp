@@ -118,14 +118,19 @@ void Model::attend_look(const Step& step, const Layer& layer, int number, const 
 
 void Model::quantize_heads(const Look& look) {
     const int dim = shape_.head_dim, per_head = shape_.num_heads / shape_.num_kv_heads;
-    int shard = 0, first_head = 0;
-    while (look.kv_head * per_head >= first_head + shape_.head_parts[shard])
-        first_head += shape_.head_parts[shard++];
-    const int first = (look.kv_head * per_head - first_head) * dim / kGroup;
-    for (int row = look.first_row; row < look.first_row + look.rows; row++)
-        kernels_.quantize(
-            attended_.floats() + size_t(row) * attended_width_ + look.kv_head * per_head * dim,
-            heads_[shard].of, row, first, first + per_head * dim / kGroup);
+    const int first_head = look.kv_head * per_head;
+    int shard_start = 0;
+    for (int shard = 0; shard < shape_.num_shards; shard++) {
+        // Two shards may share a KV head: each has the query heads of its own (ADR 27).
+        const int shard_stop = shard_start + shape_.head_parts[shard];
+        const int begin = std::max(first_head, shard_start);
+        const int end = std::min(first_head + per_head, shard_stop);
+        for (int row = look.first_row; begin < end && row < look.first_row + look.rows; row++)
+            kernels_.quantize(attended_.floats() + size_t(row) * attended_width_ + begin * dim,
+                              heads_[shard].of, row, (begin - shard_start) * dim / kGroup,
+                              (end - shard_start) * dim / kGroup);
+        shard_start = shard_stop;
+    }
 }
 
 }  // namespace lanehost

@@ -125,7 +125,7 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch_and_chunking(
         assert torch.equal(one, other), f"prompt of {length} tokens"
 
 
-@pytest.mark.parametrize("family", ["qwen3", "qwen2_window", "llama_biased"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen2_window", "llama_biased", "llama_one_kv"])
 def test_families_with_more_parts_keep_the_law_too(folders, family):
     prompts = [make_prompt(length, seed=length) for length in (1, 9, 33, 140)]
     one, two = (load_models(folders / family, size) for size in (1, 2))
@@ -195,10 +195,13 @@ def test_the_kv_bytes_of_a_block_are_what_the_store_takes(llama_models):
 
 def test_the_geometry_names_the_cut(folders):
     config = open_checkpoint(folders / "llama").config
+    shared = open_checkpoint(folders / "llama_one_kv").config
     one = describe_geometry(config, cut_shards(3, rank=0, world_size=1))
     two = describe_geometry(config, cut_shards(3, rank=1, world_size=2))
     assert one == "heads 4+2 of 6, kv 2+1 of 3, this rank holds shard 0 and 1"
     assert two == "heads 4+2 of 6, kv 2+1 of 3, this rank holds shard 1"
+    words = describe_geometry(shared, cut_shards(6, rank=1, world_size=2))
+    assert words == "heads 3+3 of 6, kv 1+1 of 1, this rank holds shard 1"
 
 
 def test_a_step_without_rows_gives_no_logits(llama_models):

@@ -118,14 +118,14 @@ def test_a_lower_type_computes_nearly_the_same(tmp_path):
     assert torch.nn.functional.cosine_similarity(logits, expected, dim=0) > 0.999
 
 
-def test_a_model_of_one_kv_head_runs_on_one_rank(tmp_path):
+def test_a_model_of_one_query_head_runs_on_one_rank(tmp_path):
     config = FAMILIES["llama"]()
-    config.num_key_value_heads = 1
+    config.num_attention_heads = config.num_key_value_heads = 1
     torch.manual_seed(1)
     model = type(make_reference("llama"))(config).eval()
     model.save_pretrained(tmp_path)
     expect_reference(tmp_path, model, 1)
-    with pytest.raises(BadCheckpoint, match="num_kv_heads is 1"):
+    with pytest.raises(BadCheckpoint, match="num_heads is 1"):
         load_models(tmp_path, 2)
 
 

@@ -226,3 +226,18 @@ def test_a_native_model_runs_no_pass_in_slices_and_takes_no_images(model):
             refuse()
     with pytest.raises(ValueError, match="takes no images"):
         model.encode_image(torch.zeros(8, 8, 3, dtype=torch.uint8))
+
+
+def test_shards_that_share_a_kv_head_give_the_same_bits_on_one_rank_and_two(tmp_path):
+    path = tmp_path / "one_kv.gguf"
+    reference = write_gguf(
+        path, GGMLQuantizationType.Q8_0, architecture="qwen3", family="qwen3_one_kv"
+    )
+    found = [
+        load_world(path, size, dtype=torch.int8).step([Lane(0, PROMPT, list(range(8))).rows()])
+        for size in (1, 2)
+    ]
+    assert torch.equal(*found)
+    with torch.inference_mode():
+        expected = reference(torch.tensor([PROMPT])).logits[0, -1]
+    assert torch.nn.functional.cosine_similarity(found[0][0], expected, dim=0) > 0.99
