@@ -8,6 +8,7 @@ import click
 
 from lanehost.cli_disk import DISK_OPTIONS, build_disk
 from lanehost.cli_hosts import HOSTS_OPTIONS, SPARE_OPTION, build_rank_port
+from lanehost.cli_images import IMAGE_OPTIONS, build_images
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing
@@ -231,6 +232,7 @@ SERVE_OPTIONS: tuple[Any, ...] = (
         help="With --journal: most MiB of its files, default 1024; requests beyond are refused.",
     ),
     *DISK_OPTIONS,
+    *IMAGE_OPTIONS,
     click.option("--reflection", is_flag=True, help="Let tools such as grpcurl ask for the API."),
     click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
 )
@@ -287,24 +289,7 @@ def _build_settings(
     """Turn options into settings, which check themselves."""
     try:
         return ServeSettings(
-            ranks=RankGroupSettings(
-                model_path=model_path,
-                tp=options["tp"],
-                dtype=options["dtype"],
-                weights=options["weights"],
-                device=options["device"],
-                num_threads=options["threads"],
-                num_lanes=options["lanes"],
-                max_step_tokens=options["max_step_tokens"],
-                kv_tokens=options["kv_tokens"],
-                load_timeout_s=options["load_timeout"],
-                heartbeat_timeout_s=options["heartbeat_timeout"],
-                stall_timeout_s=options["stall_timeout"],
-                max_restarts=options["max_restarts"],
-                keeps_spare=options["spare_rank"] == "on",
-                rank_port=_own_rank_port(options),
-                disk_folder=options["disk_cache"],
-            ),
+            ranks=_build_ranks(model_path, options),
             line=LineSettings(
                 max_waiting=options["max_waiting"],
                 max_waiting_tokens=options["max_waiting_tokens"],
@@ -327,10 +312,32 @@ def _build_settings(
             log_json=options["log_json"],
             journal=_journal_settings(options["journal"], max_mib=options["journal_mib"]),
             disk=build_disk(options),
+            images=build_images(options),
             record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),
         )
     except StartupFailed as error:
         raise click.UsageError(str(error)) from error
+
+
+def _build_ranks(model_path: Path, options: dict[str, Any]) -> RankGroupSettings:
+    return RankGroupSettings(
+        model_path=model_path,
+        tp=options["tp"],
+        dtype=options["dtype"],
+        weights=options["weights"],
+        device=options["device"],
+        num_threads=options["threads"],
+        num_lanes=options["lanes"],
+        max_step_tokens=options["max_step_tokens"],
+        kv_tokens=options["kv_tokens"],
+        load_timeout_s=options["load_timeout"],
+        heartbeat_timeout_s=options["heartbeat_timeout"],
+        stall_timeout_s=options["stall_timeout"],
+        max_restarts=options["max_restarts"],
+        keeps_spare=options["spare_rank"] == "on",
+        rank_port=_own_rank_port(options),
+        disk_folder=options["disk_cache"],
+    )
 
 
 def _own_rank_port(options: dict[str, Any]) -> RankPortSettings | None:

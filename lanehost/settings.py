@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lanehost.disk_cache.policy import DiskMode
 from lanehost.errors import StartupFailed
+from lanehost.images.limits import ImageLimits
 from lanehost.keys import KeyRing
 
 DTYPES = ("auto", "float32", "int8")
@@ -23,6 +24,8 @@ MAX_DRAFTS = 64
 # Rows of a step up to which a draft is worth its place: beyond, decodes fill the step.
 CHEAP_ROWS = 16
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+# Below what makes Pillow itself warn.
+MAX_IMAGE_PIXELS = 1 << 26
 BLOCK_SIZE = 16
 DEFAULT_DISK_BUDGET = 8 << 30
 
@@ -253,6 +256,29 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSettings:
+    """What images of requests may be, and what all of them together may take.
+
+    `max_held_bytes` counts the files of requests that are prepared, the pixels of open ones and
+    those of uploads. An upload is kept `upload_lifetime_s`, whether a request names it or not.
+    """
+
+    limits: ImageLimits = field(default_factory=ImageLimits)
+    max_held_bytes: int = 512 << 20
+    max_uploads: int = 256
+    upload_lifetime_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        _check("--max-image-bytes", self.limits.max_image_bytes, 1 << 10, MAX_MESSAGE_BYTES // 2)
+        _check("--max-image-pixels", self.limits.max_image_pixels, 1, MAX_IMAGE_PIXELS)
+        _check("--max-images", self.limits.max_images, 1, 256)
+        _check("--max-held-images", self.max_held_bytes, 1 << 20, 1 << 40)
+        _check("--max-uploads", self.max_uploads, 1, 1 << 16)
+        _check("--upload-lifetime", self.upload_lifetime_s, 1, 86400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """All that `lanehost serve` needs; a port of 0 takes a free one, None opens no HTTP door.
 
@@ -274,6 +300,7 @@ class ServeSettings:
     record: RecordSettings | None = None
     journal: JournalSettings | None = None
     disk: DiskSettings | None = None
+    images: ImageSettings = field(default_factory=ImageSettings)
 
     @property
     def weights(self) -> Mapping[str, int]:

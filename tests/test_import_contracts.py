@@ -30,6 +30,7 @@ PLANTS = [
     ("lanehost/engine/engine.py", "import ranks.wire.rank_pb2", "rank-stubs"),
     ("lanehost/rank_group/facts.py", "import ranks.sampler", "plan-and-wire"),
     ("lanehost/http/app.py", "import prometheus_client", "prometheus"),
+    ("lanehost/door/prepare.py", "import PIL.Image", "pillow"),
     ("lanehost/recorder/checker.py", "import lanehost.lanes.lane", "recorder-sees"),
     ("lanehost/errors.py", "import lanehost.job", "no-circles"),
     ("lanehost/new_room.py", "import lanehost.job", "master-rooms"),

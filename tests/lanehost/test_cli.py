@@ -10,8 +10,15 @@ from click.testing import CliRunner
 
 from lanehost.cli import main, start
 from lanehost.errors import StartupFailed
+from lanehost.images.limits import ImageLimits
 from lanehost.keys_file import scope_table
-from lanehost.settings import JournalSettings, RankGroupSettings, RecordSettings, ServeSettings
+from lanehost.settings import (
+    ImageSettings,
+    JournalSettings,
+    RankGroupSettings,
+    RecordSettings,
+    ServeSettings,
+)
 
 
 class FakeMaster:
@@ -77,7 +84,9 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--max-waiting 5 --drain-grace 0.5 "
         "--max-waiting-tokens 6 --max-streams 7 --load-timeout 8 --drain-timeout 9 "
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
-        "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4 --journal kept --journal-mib 16"
+        "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4 --journal kept --journal-mib 16 "
+        "--max-image-bytes 1MiB --max-image-pixels 99 --max-images 3 --max-held-images 1GiB "
+        "--max-uploads 4 --upload-lifetime 60"
     )
     keys = tmp_path / "keys.toml"
     keys.write_text(scope_table("team-a", "secret", 2))
@@ -99,6 +108,12 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
     assert (settings.engine.max_fill_tokens, settings.engine.max_pass_prompts) == (64, 4)
     assert settings.keys.scope_of("secret") == "team-a"
+    assert settings.images == ImageSettings(
+        limits=ImageLimits(max_image_bytes=1 << 20, max_image_pixels=99, max_images=3),
+        max_held_bytes=1 << 30,
+        max_uploads=4,
+        upload_lifetime_s=60,
+    )
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from lanehost.errors import StartupFailed
+from lanehost.images.limits import ImageLimits
 from lanehost.keys import KeyRing, Scope
 from lanehost.settings import (
     EngineSettings,
+    ImageSettings,
     JournalSettings,
     LineSettings,
     RankGroupSettings,
@@ -29,6 +31,10 @@ def line(**values):
 
 def journal(**values):
     return JournalSettings(folder=Path("kept"), **values)
+
+
+def limits(**values):
+    return ImageSettings(limits=ImageLimits(**values))
 
 
 def test_the_defaults_are_allowed():
@@ -60,6 +66,15 @@ def test_the_defaults_are_allowed():
         (journal, "max_mib", (1 << 20) + 1, "--journal-mib"),
         (EngineSettings, "max_drafts", -1, "--max-drafts"),
         (EngineSettings, "max_drafts", 65, "--max-drafts"),
+        (limits, "max_image_bytes", 1023, "--max-image-bytes"),
+        (limits, "max_image_bytes", (32 << 20) + 1, "--max-image-bytes"),
+        (limits, "max_image_pixels", 0, "--max-image-pixels"),
+        (limits, "max_image_pixels", (1 << 26) + 1, "--max-image-pixels"),
+        (limits, "max_images", 0, "--max-images"),
+        (limits, "max_images", 257, "--max-images"),
+        (ImageSettings, "max_held_bytes", 1, "--max-held-images"),
+        (ImageSettings, "max_uploads", 0, "--max-uploads"),
+        (ImageSettings, "upload_lifetime_s", 0, "--upload-lifetime"),
         (serve, "port", -1, "--port"),
         (serve, "port", 65536, "--port"),
         (serve, "http_port", 65536, "--http-port"),
