@@ -28,6 +28,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_IMAGE_PIXELS = 1 << 26
 BLOCK_SIZE = 16
 DEFAULT_DISK_BUDGET = 8 << 30
+DEFAULT_STAGED_ROWS = 256
+# Rows of a staged pass that nobody waits for, unless passes beside others have more.
+IDLE_STAGED_ROWS = 1024
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
@@ -122,6 +125,9 @@ class RankGroupSettings:
 
     With a `rank_port` only rank 0 is this host's: the others are those of agents, which dial it.
     `disk_folder` is where the prompt cache has its files, the same path on every host.
+
+    A model that takes images runs their prompts in passes of at most `max_staged_tokens` rows,
+    encodes them on `encoder_device`, and keeps `image_cache_tokens` rows of them.
     """
 
     model_path: Path
@@ -143,6 +149,9 @@ class RankGroupSettings:
     keeps_spare: bool = True
     rank_port: RankPortSettings | None = None
     disk_folder: Path | None = None
+    max_staged_tokens: int = IDLE_STAGED_ROWS
+    image_cache_tokens: int = 8192
+    encoder_device: str = "auto"
 
     @property
     def followed_ranks(self) -> range:
@@ -164,6 +173,12 @@ class RankGroupSettings:
             _check("--threads", self.num_threads, 1, 1024)
         if self.kv_tokens is not None:
             _check("--kv-tokens", self.kv_tokens, self.block_size, 1 << 31)
+        _check("--staged-rows", self.max_staged_tokens, 1, 1 << 16)
+        _check("--image-cache-tokens", self.image_cache_tokens, 1, 1 << 24)
+        if self.encoder_device not in DEVICES:
+            raise StartupFailed(
+                f"--encoder-device is {self.encoder_device!r}, allowed is one of {DEVICES}"
+            )
         check_numerics(dtype=self.dtype, weights=self.weights, device=self.device)
 
 
@@ -240,19 +255,25 @@ class EngineSettings:
     `prompt_cache` keeps what was computed of prompts; `max_drafts` is the most tokens
     that a reply may guess at once, 0 guesses none; `max_fill_tokens` is the most prompt
     tokens of a step that running replies wait for; `max_pass_prompts` is the most prompts
-    that share one.
+    that share one. Beside others a staged pass has `staged_rows` rows, and goes so many layers
+    a step that running replies wait `max_stall_ms` for it, where one layer takes no longer; 0:
+    it goes through all of them.
     """
 
     prompt_cache: bool = True
     max_drafts: int = 8
     max_fill_tokens: int = 64
     max_pass_prompts: int = 16
+    staged_rows: int = DEFAULT_STAGED_ROWS
+    max_stall_ms: int = 100
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the value and the limit."""
         _check("--max-drafts", self.max_drafts, 0, MAX_DRAFTS)
         _check("--max-fill-tokens", self.max_fill_tokens, 1, 1 << 16)
         _check("--max-pass-prompts", self.max_pass_prompts, 1, MAX_LANES)
+        _check("--staged-rows", self.staged_rows, 1, 1 << 16)
+        _check("--max-stall-ms", self.max_stall_ms, 0, 3_600_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

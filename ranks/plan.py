@@ -156,6 +156,11 @@ class StepPlan:
         return {draft.lane_id: draft.token_ids for draft in self.drafts}
 
     @property
+    def prompts(self) -> tuple[Chunk, ...]:
+        """The parts of prompts that it has to do with: its chunks, and those of its slice."""
+        return self.chunks if self.staged is None else (*self.chunks, *self.staged.chunks)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that the step runs, without those of its staged slice."""
         num_chunked = sum(len(chunk.token_ids) for chunk in self.chunks)

@@ -15,6 +15,7 @@ from enum import Enum
 from lanehost.admission.fetcher import Fetcher
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import EntryKind, PromptCache
+from lanehost.image_ids import cut_to_images
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
@@ -107,7 +108,7 @@ def _borrow(head: Sequence, blocks: BlockPool, cache: PromptCache) -> tuple[int,
     """Hold the blocks of the longest kept prefix for the job itself, so they stay."""
     if head.job.is_cold:
         return ()
-    borrow = cache.borrow(head.job.scope, head.token_ids)
+    borrow = cache.borrow(head.job.scope, head.identity_ids)
     if borrow is None:
         return ()
     blocks.share(borrow.block_ids)
@@ -135,21 +136,23 @@ def _adopt(filling: Lane, head: Sequence, blocks: BlockPool, cache: PromptCache)
     if filling.num_computed_tokens < num_tokens:
         return False
     # A mark: two prompts part here, so others may too.
-    prefix = filling.prefill_ids[:num_tokens]
+    assert filling.sequence is not None, f"{filling!r} fills"
+    prefix = filling.sequence.identity_ids[:num_tokens]
     cache.keep(head.job.scope, prefix, filling.block_ids, kind=EntryKind.MARK)
     return True
 
 
 def _num_shared_blocks(head: Sequence, lane: Lane, blocks: BlockPool) -> int:
-    """Whole blocks that both prompts begin with, leaving the head a token to run."""
+    """Whole blocks that both begin with; the head is left a token, and no part of an image."""
     if lane.job.scope != head.job.scope:
         return 0
-    ours, theirs, size = head.token_ids, lane.prefill_ids, blocks.block_size
-    limit = min(len(ours) - 1, len(theirs)) // size
+    assert lane.sequence is not None, f"{lane!r} fills"
+    ours, theirs, size = head.identity_ids, lane.sequence.identity_ids, blocks.block_size
+    limit = min(len(ours) - 1, len(lane.prefill_ids)) // size
     num_shared = 0
     while num_shared < limit:
         block = slice(num_shared * size, (num_shared + 1) * size)
         if ours[block] != theirs[block]:
             break
         num_shared += 1
-    return num_shared
+    return cut_to_images(ours, num_shared * size, step=size) // size

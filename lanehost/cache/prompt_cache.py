@@ -1,15 +1,16 @@
 """The memory tier of the prompt cache: KV blocks of prefixes, kept for who comes later.
 
-An entry is a prefix: the token ids that its state covers, in whole blocks, and the
-blocks that hold it. Blocks are shared by holders (`BlockPool`), so an entry, the lane
-that made it and the lanes that go on from it share bytes, and a restore copies nothing.
+An entry is a prefix: the ids that its state covers, in whole blocks, and the blocks that hold
+it. They are identity ids (`lanehost.image_ids`): token ids, and for an image what it is. Blocks
+are shared by holders (`BlockPool`), so an entry, the lane that made it and the lanes that go on
+from it share bytes, and a restore copies nothing.
 
 Laws: a prefix is used only if scope and every token agree, compared and not trusted to a
 hash; a look-up borrows, and a borrowed entry is never a victim; an entry removed while
 borrowed is dead: out of look-ups at once, its blocks held until its last borrower has
-reported; a match leaves at least one token to run. Every eviction frees a block, so what
-longer entries share stays until they have gone: room is made from the ends. Among those
-that free one, superseded entries go first, then the least recently used.
+reported; a match leaves at least one token to run, and never ends inside an image. Every
+eviction frees a block, so what longer entries share stays until they have gone: room is made
+from the ends. Of those that free one, superseded entries go first, then the least lately used.
 """
 
 from collections import Counter
@@ -23,8 +24,11 @@ from struct import pack
 from typing import NamedTuple
 
 from lanehost.cache.blocks import BlockPool
+from lanehost.image_ids import ends_inside, has_images, pack_ids
 
 _KEY_BYTES = 16
+# Sets blocks with images apart from those of token ids, whatever their bytes are.
+_WITH_IMAGES = b"with images"
 
 
 class EntryState(Enum):
@@ -51,7 +55,7 @@ class Entry:
 
     Attributes:
         scope: Whose it is; nobody else's look-up sees it.
-        token_ids: Every token that the state covers: a whole number of blocks.
+        token_ids: The identity ids of all that the state covers: a whole number of blocks.
         block_ids: The blocks that hold it.
         keys: The chained key of each block's prefix; see `chain_keys`.
         kind: Why it is kept; a state can become a mark.
@@ -131,9 +135,11 @@ def chain_keys(scope: str, token_ids: tuple[int, ...], block_size: int) -> tuple
     name = scope.encode()
     key = blake2b(pack("<Q", len(name)) + name, digest_size=_KEY_BYTES).digest()
     keys: list[bytes] = []
+    is_mixed = has_images(token_ids)
     for start in range(0, len(token_ids) - block_size + 1, block_size):
-        tokens = token_ids[start : start + block_size]
-        key = blake2b(key + pack(f"<{block_size}I", *tokens), digest_size=_KEY_BYTES).digest()
+        ids = token_ids[start : start + block_size]
+        person = _WITH_IMAGES if is_mixed and has_images(ids) else b""
+        key = blake2b(key + pack_ids(ids), digest_size=_KEY_BYTES, person=person).digest()
         keys.append(key)
     return tuple(keys)
 
@@ -208,6 +214,8 @@ class PromptCache:
         usable = token_ids[: (len(token_ids) - 1) // block_size * block_size]
         keys = chain_keys(scope, usable, block_size)
         for num_blocks in range(len(keys), 0, -1):
+            if ends_inside(token_ids, num_blocks * block_size):
+                continue
             entry = self._shortest(scope, usable[: num_blocks * block_size], keys[num_blocks - 1])
             if entry is not None:
                 self._touch(entry)

@@ -3,7 +3,8 @@
 Everything that a state's bytes depend on is hashed by name, type, length and value, under a
 version of this very form, so that no two identities are written alike. The key of a prefix is
 chained: each hashes the one before it and the tokens of the next block; the first hashes the
-layout and the scope. So a key stands for scope, model and every token, not for a length.
+layout and the scope. So a key stands for scope, model and every token, not for a length; where
+images are, their digests stand in the place of tokens (`lanehost.image_ids`).
 
 Laws: two identities that differ in anything have different digests, whatever moves from one
 field into the next; another version of this form agrees with nothing.
@@ -15,6 +16,8 @@ from struct import pack
 from typing import Self
 
 from blake3 import blake3
+
+from lanehost.image_ids import has_images, pack_ids
 
 # Of what is hashed and how, and of the numerics that states were computed with: raise it when
 # either changes, and every older file is a miss.
@@ -35,7 +38,8 @@ class _Identity:
         return self.raw(name, pack("<Q", value), kind=b"n")
 
     def tokens(self, name: str, token_ids: Sequence[int]) -> Self:
-        return self.raw(name, pack(f"<{len(token_ids)}I", *token_ids), kind=b"t")
+        kind = b"i" if has_images(token_ids) else b"t"
+        return self.raw(name, pack_ids(token_ids), kind=kind)
 
     def raw(self, name: str, value: bytes, *, kind: bytes = b"b") -> Self:
         for part in (name.encode(), kind, value):
@@ -94,7 +98,7 @@ def scope_digest(scope: str) -> str:
 
 
 def tokens_digest(token_ids: Sequence[int]) -> str:
-    """Return the digest of token ids alone, 64 hex digits."""
+    """Return the digest of identity ids alone, 64 hex digits."""
     return _Identity("tokens").tokens("tokens", token_ids).digest().hex()
 
 
@@ -114,7 +118,10 @@ def prefix_keys(
     keys: list[str] = []
     for start in range(0, len(token_ids) - block_size + 1, block_size):
         block = token_ids[start : start + block_size]
-        # Both parts have one length each, which the first key has in it.
-        key = blake3(key + pack(f"<{block_size}I", *block)).digest()
+        if has_images(block):
+            key = _Identity("images").raw("before", key).tokens("block", block).digest()
+        else:
+            # Both parts have one length each, which the first key has in it.
+            key = blake3(key + pack_ids(block)).digest()
         keys.append(key.hex())
     return tuple(keys)

@@ -5,9 +5,9 @@ further than what a prompt shares with it is not this prompt's (`lanehost.cache.
 knows better for blocks in memory, which it can cut).
 
 Law: a prefix is found only if scope and every token agree, compared and not trusted to a hash;
-a match leaves at least one token to run; an entry in use is never a victim; what is kept never
-takes more than the budget, with what was moved aside; uses are counted, and no clock is read, so
-none can make an entry old.
+a match leaves at least one token to run and ends inside no image; an entry in use is never a
+victim; what is kept never takes more than the budget, with what was moved aside; uses are
+counted, and no clock is read, so none can make an entry old.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ from heapq import heapify, heappop
 from lanehost.disk_cache.identity import prefix_keys, scope_digest
 from lanehost.disk_cache.interface import FileName
 from lanehost.disk_cache.manifest import Manifest
+from lanehost.image_ids import ends_inside
 
 # After so many uses of others an entry that was not used itself is worth half.
 _HALF_LIFE_USES = 256
@@ -137,7 +138,7 @@ class DiskIndex:
         keys = prefix_keys(self._layout, owner, usable, block_size=self._block_size)
         for num_blocks in range(len(keys), 0, -1):
             entry = self._by_key.get(keys[num_blocks - 1])
-            if entry is None:
+            if entry is None or ends_inside(token_ids, num_blocks * self._block_size):
                 continue
             prefix = usable[: num_blocks * self._block_size]
             if (entry.manifest.owner, entry.manifest.token_ids) == (owner, prefix):

@@ -26,10 +26,12 @@ from lanehost.frames import (
     pack_fields,
     unpack_fields,
 )
+from lanehost.image_ids import ImageRun, join_images, split_images
 
 SUFFIX = ".manifest"
 # Twice the longest context of today's models, and what their ids take at most.
 MAX_TOKENS = 1 << 21
+MAX_IMAGES = 1 << 14
 MAX_MANIFEST_BYTES = 12 * 1024 * 1024
 _FORMAT = "lanehost prompt cache entry"
 _PROOF = Proof(b"prefixmanifest")
@@ -37,6 +39,8 @@ _PROOF = Proof(b"prefixmanifest")
 _Number = Annotated[int, Field(ge=0, lt=1 << 48)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# Where an image begins, how many tokens it has, and its digest.
+_Image = tuple[_Number, _Number, Annotated[bytes, Field(min_length=32, max_length=32)]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class Manifest:
     Attributes:
         header: What its files say.
         owner: The digest of the scope whose it is.
-        token_ids: Every token that the state covers.
+        token_ids: The identity ids of all that the state covers (`lanehost.image_ids`).
         block_size: Positions in a block.
         marks: Where in it another chat is likely to part, rising.
         rank_bytes: Of its file on each rank.
@@ -90,6 +94,7 @@ class _Fields:
     hits: _Number
     used: _Number
     created_s: Annotated[float, Field(ge=0, lt=1 << 40, allow_inf_nan=False)]
+    images: Annotated[tuple[_Image, ...], Field(max_length=MAX_IMAGES)] = ()
 
 
 _FORM: TypeAdapter[_Form] = TypeAdapter(_Form)
@@ -100,18 +105,20 @@ def pack_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest's file."""
     form = {"format": _FORMAT, "version": IDENTITY_VERSION}
     header = manifest.header
+    plain_ids, images = split_images(manifest.token_ids)
     fields = {
         "layout": header.layout,
         "key": header.key,
         "tokens_digest": header.tokens_digest,
         "owner": manifest.owner,
-        "token_ids": manifest.token_ids,
+        "token_ids": plain_ids,
         "block_size": manifest.block_size,
         "marks": manifest.marks,
         "rank_bytes": manifest.rank_bytes,
         "hits": manifest.hits,
         "used": manifest.used,
         "created_s": manifest.created_s,
+        "images": tuple((run.start, run.num_tokens, run.digest) for run in images),
     }
     return _PROOF.frame(0, pack_fields(form)) + _PROOF.frame(1, pack_fields(fields))
 
@@ -148,11 +155,13 @@ def _wrong_form(payload: bytes) -> FileReason | None:
 
 def _checked(fields: _Fields) -> Manifest | FileReason:
     """See that what it says of its tokens is so."""
-    keys = prefix_keys(fields.layout, fields.owner, fields.token_ids, block_size=fields.block_size)
-    num_tokens = len(fields.token_ids)
+    runs = [ImageRun(start=start, num_tokens=n, digest=d) for start, n, d in fields.images]
+    token_ids = join_images(fields.token_ids, runs)
+    keys = prefix_keys(fields.layout, fields.owner, token_ids, block_size=fields.block_size)
+    num_tokens = len(token_ids)
     if num_tokens != len(keys) * fields.block_size or not keys or keys[-1] != fields.key:
         return FileReason.TOKENS
-    if fields.tokens_digest != tokens_digest(fields.token_ids):
+    if fields.tokens_digest != tokens_digest(token_ids):
         return FileReason.TOKENS
     return Manifest(
         header=FileHeader(
@@ -162,7 +171,7 @@ def _checked(fields: _Fields) -> Manifest | FileReason:
             tokens_digest=fields.tokens_digest,
         ),
         owner=fields.owner,
-        token_ids=fields.token_ids,
+        token_ids=token_ids,
         block_size=fields.block_size,
         marks=fields.marks,
         rank_bytes=fields.rank_bytes,

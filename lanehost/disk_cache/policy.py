@@ -5,9 +5,10 @@
     auto   what the sequence has in common with one of the last N of its scope: others may too
     N      a checkpoint every N tokens, deepest first
 
-Laws: a prefix is whole blocks of what was computed, and not shorter than `MIN_BLOCKS`; none is
-named twice. An interval paces checkpoints, and their keys are still those of every token. What it
-takes to look at a sequence grows with its own length, and not with what is remembered.
+Laws: a prefix is whole blocks of what was computed, not shorter than `MIN_BLOCKS`, and ends
+inside no image; none is named twice. An interval paces checkpoints, and their keys are still
+those of every token. What it takes to look at a sequence grows with its own length, and not with
+what is remembered.
 """
 
 from collections import Counter, deque
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lanehost.errors import StartupFailed
+from lanehost.image_ids import cut_to_images
 
 # Less is computed as soon as it is read.
 MIN_BLOCKS = 4
@@ -79,7 +81,7 @@ class Computed:
 
     Attributes:
         scope: Whose it is.
-        token_ids: Every token that the state covers.
+        token_ids: The identity ids of all that the state covers.
         num_prompt: How many of them are the prompt's.
         marks: Where in the prompt another is likely to part, rising.
     """
@@ -111,17 +113,17 @@ class DiskPolicy:
                 return ()
             case ModeKind.FULL:
                 ends = (len(computed.token_ids), computed.num_prompt, *computed.marks)
-                return self._cut(ends, limit=len(computed.token_ids))
+                return self._cut(ends, computed.token_ids)
             case ModeKind.AUTO:
-                return self._cut((self._common(computed),), limit=len(computed.token_ids))
+                return self._cut((self._common(computed),), computed.token_ids)
             case ModeKind.EVERY:
                 step, end = self._mode.number, len(computed.token_ids)
-                return self._cut(range(step, end + 1, step), limit=end)
+                return self._cut(range(step, end + 1, step), computed.token_ids)
 
-    def _cut(self, ends: "range | tuple[int, ...]", *, limit: int) -> tuple[int, ...]:
-        """Cut to whole blocks of what is there."""
+    def _cut(self, ends: "range | tuple[int, ...]", ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Cut to whole blocks of what is there, and to whole images."""
         size = self._block_size
-        lengths = {min(end, limit) // size * size for end in ends}
+        lengths = {cut_to_images(ids, min(end, len(ids)), step=size) for end in ends}
         return tuple(sorted((n for n in lengths if n >= MIN_BLOCKS * size), reverse=True))
 
     def _common(self, computed: Computed) -> int:

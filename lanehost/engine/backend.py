@@ -7,6 +7,7 @@ from typing import Protocol
 from lanehost.disk_cache.interface import RankFiles
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.image_interface import RankImages
 from ranks.plan import StepPlan, StepRefused, StepResult
 
 
@@ -21,6 +22,11 @@ class Backend(Protocol):
     @property
     def files(self) -> RankFiles | None:
         """The files of these ranks; None where they have none."""
+        ...
+
+    @property
+    def images(self) -> RankImages | None:
+        """The images of these ranks; None where they take none."""
         ...
 
     def submit(self, plan: StepPlan) -> None:

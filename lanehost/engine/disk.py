@@ -275,7 +275,7 @@ class EngineDisk:
 
     def _look_up(self, head: Sequence, known: _Waiting) -> bool:
         assert self._held is not None
-        entry = self._tier.find(head.job.scope, head.token_ids)
+        entry = self._tier.find(head.job.scope, head.identity_ids)
         if entry is None:
             return False
         if entry.num_tokens <= known.num_in_memory:

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.engine.abandon import abandon_all
@@ -28,6 +27,7 @@ from lanehost.engine.carry import difference, take_off
 from lanehost.engine.desk import Desk
 from lanehost.engine.flight import Flight, out_of_step
 from lanehost.engine.holdings import Holdings
+from lanehost.engine.images import EngineImages
 from lanehost.engine.inbox import (
     Arrived,
     Attach,
@@ -39,6 +39,7 @@ from lanehost.engine.inbox import (
     FileNews,
     GroupFormed,
     GroupLost,
+    ImageNews,
     PumpFailed,
     RanksGivenUp,
     StepDone,
@@ -48,7 +49,9 @@ from lanehost.engine.inbox import (
 from lanehost.engine.notices import Notices
 from lanehost.engine.observer import EngineObserver, NoObserver
 from lanehost.engine.pump import pump_epochs
+from lanehost.engine.seating import Seating
 from lanehost.engine.settle import settle_step
+from lanehost.engine.staged import StagedSide, image_error
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import (
     Draining,
@@ -60,11 +63,11 @@ from lanehost.errors import (
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, FinishReason
 from lanehost.lanes.apart import take_apart
-from lanehost.lanes.lane import Lane
 from lanehost.lanes.pass_limit import PassLimit
 from lanehost.lanes.scheduler import plan_step
 from lanehost.lanes.table import LaneTable
 from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.image_interface import ImageOutcome
 from lanehost.settings import EngineSettings
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 
@@ -101,6 +104,8 @@ class Engine:
         self._disk = desk.disk
         self._holdings = Holdings(self._facts, settings, disk=self._disk)
         self._tickets: dict[str, Ticket] = {}
+        self._staged = StagedSide(self._facts, settings, self._inbox, clock=clock)
+        self._seating = Seating(desk, self._tickets, self._notices, self._staged, clock=clock)
         self._flight = Flight()
         self._pass_limit = PassLimit(settings.max_pass_prompts)
         self._is_draining = False
@@ -131,6 +136,11 @@ class Engine:
         return self._holdings.cache
 
     @property
+    def images(self) -> EngineImages:
+        """The images of prompts, to look at."""
+        return self._staged.images
+
+    @property
     def num_open_jobs(self) -> int:
         """Jobs that arrived and have not ended."""
         return len(self._tickets)
@@ -157,6 +167,7 @@ class Engine:
 
     async def _run(self) -> None:
         self._disk.ask(self._epochs.first.files)
+        self._staged.begin(self._epochs.first)
         pump = asyncio.create_task(pump_epochs(self._epochs, self._inbox), name="outcomes")
         try:
             while not self._is_done:
@@ -187,8 +198,8 @@ class Engine:
                 self._hear(command)
             case StepDone(outcome=outcome):
                 self._retire_step(outcome)
-            case FileNews() | FetchLate() | DiskWatch():
-                self._disk.hear(command)
+            case FileNews() | FetchLate() | DiskWatch() | ImageNews():
+                self._hear_news(command)
             case GroupLost() | GroupFormed() | RanksGivenUp():
                 self._change_epoch(command)
             case PumpFailed(error=bug):
@@ -205,66 +216,25 @@ class Engine:
         """Admit, grow and plan as far as lanes, blocks and steps in flight allow."""
         if self._backend is None:
             return
-        self._admit()
+        landed_id = self._flight.last_landed_id
+        for ticket in self._seating.admit(self._holdings, last_landed_id=landed_id):
+            self._finish_warm(ticket)
         # If the ranks are lost by the way, nobody sits, so there is nothing to plan.
         while self._flight.takes_more:
-            while (newest := self._holdings.grow()) is not None:
-                self._park(newest)
+            self._seating.grow(self._holdings, last_landed_id=landed_id)
+            self._staged.see(self.lanes)
             frame = self._flight.frame(
                 self._facts,
                 self._settings,
                 max_prompts=self._pass_limit.num_prompts,
                 weights=self._line.weights,
+                staged=self._staged.frame(),
             )
             plan = plan_step(self.lanes, frame)
             if plan is None:
                 break
             self._submit(self._backend, plan)
-
-    def _admit(self) -> None:
-        """Seat as many of the line as fit, in its order; their prompts share the next steps."""
-        while True:
-            match self._holdings.take_job(self._line):
-                case Lane() as lane:
-                    ticket = self._tickets[lane.job.job_id]
-                    num_from_disk = self._disk.count_seated(lane)
-                    is_first = ticket.seat(
-                        lane.num_cached_tokens, num_from_disk, now_s=self._clock()
-                    )
-                    self._notices.seated(ticket, lane, is_first=is_first)
-                case AlreadyKept() as kept:
-                    ticket = self._tickets[kept.sequence.job.job_id]
-                    ticket.seat(kept.num_cached_tokens, now_s=self._clock())
-                    self._finish_warm(ticket)
-                case Wait.LANE | Wait.BLOCKS:
-                    if not self._make_way():
-                        return
-                case _:
-                    return
-
-    def _make_way(self) -> bool:
-        """Have a lane give way to the head of the line; says whether one did."""
-        head = self._line.head()
-        assert head is not None
-        lane = self._holdings.lane_to_give_way(head, self._line.weights)
-        if lane is None:
-            return False
-        self._notices.yielded(lane, to_job_id=head.job.job_id)
-        self._tickets[lane.job.job_id].sequence.num_yields += 1
-        self._put_back(lane)
-        return True
-
-    def _park(self, lane: Lane) -> None:
-        """Take a job off its lane for want of blocks; it goes on later, exactly where it was."""
-        self._notices.parked(lane)
-        self._tickets[lane.job.job_id].sequence.was_parked = True
-        self._put_back(lane)
-
-    def _put_back(self, lane: Lane) -> None:
-        self._holdings.keep(lane)
-        sequence = self._tickets[lane.job.job_id].sequence
-        self._holdings.vacate(lane, last_landed_id=self._flight.last_landed_id)
-        self._line.rejoin(sequence)
+        self._staged.see(self.lanes)
 
     def _submit(self, backend: Backend, plan: StepPlan) -> None:
         try:
@@ -288,6 +258,22 @@ class Engine:
             case Attach(job_id=job_id):
                 attach(command, self._journal, self._tickets.get(job_id))
 
+    def _hear_news(self, news: FileNews | FetchLate | DiskWatch | ImageNews) -> None:
+        """Take what became of something that is done beside the steps."""
+        if isinstance(news, ImageNews):
+            self._hear_of_image(news.outcome)
+        else:
+            self._disk.hear(news)
+
+    def _hear_of_image(self, outcome: ImageOutcome) -> None:
+        end = self._staged.take(outcome)
+        for job_id, waited_s in end.waited_s.items():
+            ticket = self._tickets[job_id]
+            ticket.encode_s = max(ticket.encode_s, waited_s)
+        for job_id in end.failed_job_ids:
+            if (found := self._tickets.get(job_id)) is not None:
+                self._end(found, Failed(error=image_error(outcome)))
+
     def _retire_step(self, outcome: StepResult | StepRefused) -> None:
         if self._backend is None:  # late: its epoch has ended, and what it drew is drawn again
             return
@@ -308,14 +294,15 @@ class Engine:
 
     def _settle(self, plan: StepPlan, result: StepResult) -> None:
         self.lanes.retire(plan, result.accepted)
-        self._pass_limit.note_run(len(plan.chunks))
+        self._pass_limit.note_run(len(plan.prompts))
+        self._staged.note_step(plan, result)
         now_s = self._clock()
         settled = settle_step(self.lanes, self._tickets, result, now_s=now_s)
         self._journal.append(settled.drawn())
         settled.hand_out()
         for ending in settled.endings:
             self._end(self._tickets[ending.job_id], ending.event)
-        for chunk in plan.chunks:
+        for chunk in self.lanes.computed_by(plan):
             lane = self.lanes[chunk.lane_id]
             if lane.is_running:
                 self._holdings.keep_marks(lane, since=chunk.start)
@@ -329,7 +316,9 @@ class Engine:
         for behind in self._flight.turn_back(plan):
             self.lanes.undo(behind)
         self.lanes.undo(plan)
-        self._pass_limit.note_failed(len(plan.chunks))
+        if plan.staged is not None:
+            self.lanes.drop_pass()
+        self._pass_limit.note_failed(len(plan.prompts))
         apart = take_apart(self.lanes, plan)
         self._notices.taken_apart(plan, apart.alone)
         if apart.failed is not None:
@@ -376,6 +365,7 @@ class Engine:
         self._notices.group_lost(lost, off)
         self._line.put_first(self._tickets[lane.job.job_id].sequence for lane in off.carried)
         self._disk.end()
+        self._staged.images.end()
         self._holdings = self._holdings.successor(self._facts, self._settings)
         self._flight = Flight()
         poisoned = PoisonedRequest(f"the ranks were lost by it, at last with it alone: {lost}")
@@ -389,6 +379,7 @@ class Engine:
             return
         self._backend, self._facts = backend, backend.facts
         self._disk.ask(backend.files)
+        self._staged.begin(backend)
         self._notices.group_formed(backend.facts.epoch)
 
     def _give_up(self, error: RankGroupLost) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lanehost.errors import RankGroupLost
 from lanehost.lanes.scheduler import StepFrame
+from lanehost.lanes.staged_pass import StagedFrame
 from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
 from lanehost.settings import EngineSettings
 from ranks.plan import StepPlan, StepRefused, StepResult
@@ -57,6 +58,7 @@ class Flight:
         *,
         max_prompts: int,
         weights: Mapping[str, int],
+        staged: StagedFrame | None = None,
     ) -> StepFrame:
         """Return what the next plan must say and keep to; see `StepFrame`."""
         return StepFrame(
@@ -67,6 +69,7 @@ class Flight:
             max_fill_tokens=settings.max_fill_tokens,
             max_prompts=max_prompts,
             weights=weights,
+            staged=staged,
         )
 
     @property

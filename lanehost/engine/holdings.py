@@ -43,7 +43,10 @@ class Holdings:
             disk: Where prefixes are kept beside memory.
         """
         self.lanes = LaneTable(
-            facts.num_lanes, block_size=facts.block_size, max_drafts=settings.max_drafts
+            facts.num_lanes,
+            block_size=facts.block_size,
+            max_drafts=settings.max_drafts,
+            num_layers=facts.num_layers,
         )
         self.blocks = BlockPool(num_blocks=facts.num_blocks, block_size=facts.block_size)
         self.cache = PromptCache(self.blocks, is_on=settings.prompt_cache, counters=counters)
@@ -88,7 +91,7 @@ class Holdings:
         """Keep the prompt up to each mark that was passed since a position: where others part."""
         for mark in lane.job.marks:
             if since < mark <= lane.num_computed_tokens:
-                prefix = lane.job.prompt_ids[:mark]
+                prefix = lane.job.identity_ids[:mark]
                 self.cache.keep(lane.job.scope, prefix, lane.block_ids, kind=EntryKind.MARK)
 
     def vacate(self, lane: Lane, *, last_landed_id: int) -> None:
@@ -102,10 +105,11 @@ class Holdings:
             self._release_if_retired(lane, last_landed_id)
 
     def _release_if_retired(self, lane: Lane, last_landed_id: int) -> None:
-        if lane.state is LaneState.DRAINING and lane.last_step_id <= last_landed_id:
+        is_out = lane.state is LaneState.DRAINING and not lane.is_in_pass
+        if is_out and lane.last_step_id <= last_landed_id:
             self.blocks.give_back(self.lanes.release(lane))
 
 
 def _computed(lane: Lane) -> tuple[int, ...]:
     assert lane.sequence is not None
-    return lane.sequence.token_ids[: lane.num_computed_tokens]
+    return lane.sequence.identity_ids[: lane.num_computed_tokens]

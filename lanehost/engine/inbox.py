@@ -2,8 +2,8 @@
 
 Everything that happens to the engine comes through here, results of steps included,
 so the loop has one single wait. Bounded by its senders: at most one arrival or resumption, one
-cancel and one deadline per open stream, at most two steps in flight, what the disk tier has in
-flight. Once the engine has ended
+cancel and one deadline per open stream, at most two steps in flight, what the disk tier and the
+encoders have in flight. Once the engine has ended
 nobody reads any more: a job that still arrives is told at once, and all else is moot.
 """
 
@@ -21,6 +21,7 @@ from lanehost.engine.stream import JobStream
 from lanehost.engine.ticket import Ticket
 from lanehost.errors import Cancelled, DeadlinePassed, LanehostError, RankGroupLost
 from lanehost.job import Failed, StopParams
+from lanehost.rank_group.image_interface import ImageOutcome
 from ranks.plan import StepRefused, StepResult
 
 
@@ -100,6 +101,13 @@ class DiskWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageNews:
+    """An image was encoded, or was not."""
+
+    outcome: ImageOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLost:
     """The epoch has ended: no step of it comes back any more."""
 
@@ -147,6 +155,7 @@ Command = (
     | FileNews
     | FetchLate
     | DiskWatch
+    | ImageNews
     | GroupLost
     | GroupFormed
     | RanksGivenUp
@@ -183,6 +192,10 @@ class Inbox:
     def put_file_news(self, outcome: FileOutcome | ShelfOutcome) -> None:
         """Add what became of a work of the disk tier."""
         self.put(FileNews(outcome))
+
+    def put_image_news(self, outcome: ImageOutcome) -> None:
+        """Add what became of an image."""
+        self.put(ImageNews(outcome))
 
     def close(self, error: LanehostError) -> None:
         """Take no more commands; the jobs that were not taken yet fail with `error`."""

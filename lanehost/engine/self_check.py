@@ -129,7 +129,7 @@ class SelfCheck(NoObserver):
         pairs = zip(cold_ids, check.token_ids, strict=False)
         at = next((at for at, (cold, hit) in enumerate(pairs) if cold != hit), len(cold_ids))
         log.error("disk_cache_differs", job_id=check.job.job_id, first_token=at)
-        self._disk.distrust(check.job.scope, (*check.job.prompt_ids, *check.token_ids))
+        self._disk.distrust(check.job.scope, (*check.job.identity_ids, *check.token_ids))
 
 
 def _cold(job: Job, num_tokens: int) -> Job:

@@ -14,7 +14,7 @@ class Ticket:
 
     Owned by the engine loop. Times are on the master's monotonic clock; None until
     they happened. `num_given` tokens of the reply are of an earlier master; `num_disk_tokens` of
-    the cached ones came from the disk.
+    the cached ones came from the disk. `encode_s` is the longest that it waited for an image.
     """
 
     sequence: Sequence
@@ -25,6 +25,7 @@ class Ticket:
     num_cached_tokens: int = 0
     num_disk_tokens: int = 0
     num_given: int = 0
+    encode_s: float = 0.0
 
     @property
     def job(self) -> Job:
@@ -65,10 +66,12 @@ class Ticket:
                 cached_tokens=self.num_cached_tokens,
                 completion_tokens=self.reply.num_tokens,
                 disk_cached_tokens=self.num_disk_tokens,
+                image_tokens=sum(image.num_tokens for image in self.job.images),
             ),
             timing=Timing(
                 queue_s=self.seated_s - self.job.arrived_s,
                 prefill_s=self.prefilled_s - self.seated_s,
                 decode_s=now_s - self.prefilled_s,
+                encode_s=self.encode_s,
             ),
         )

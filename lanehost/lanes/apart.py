@@ -5,7 +5,7 @@ so that one request's failure is its own:
 
     the step had                      next
     one lane, and no draft            that lane's job fails
-    prompts (a pass, or one prompt)   each of them alone, a chunk at a time
+    prompts (a pass, or one prompt)   each of them alone, a chunk or a staged pass at a time
     drafts                            without these drafts; a draft fails nobody
     decodes                           each of them alone
 
@@ -29,7 +29,7 @@ class Apart:
 
 def take_apart(lanes: LaneTable, plan: StepPlan) -> Apart:
     """Choose how the lanes of a failed step go on; the plan was undone before."""
-    prompts = [lanes[chunk.lane_id] for chunk in plan.chunks]
+    prompts = [lanes[chunk.lane_id] for chunk in plan.prompts]
     decoding = [lanes[lane_id] for lane_id in plan.decodes]
     drafting = [lanes[draft.lane_id] for draft in plan.drafts]
     assert prompts or decoding, f"step {plan.step_id} failed and had nothing to run"

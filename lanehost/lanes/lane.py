@@ -5,13 +5,17 @@ All moves of a lane are in `TRANSITIONS`. An illegal event raises and changes no
 A lane knows two truths. What plans have asked for (`num_planned_tokens`,
 `num_planned_draws`) runs ahead of what results have brought (`state`), because plan
 N+1 is written while step N is in flight. A lane that ends while a later step still
-writes its blocks is DRAINING until that step has retired.
+writes its blocks is DRAINING until that step has retired, and until the staged pass has
+ended that it is in: a pass is never abandoned (ADR 27).
+
+A lane with images that are not computed yet is staged up to the last of them: its prompt runs
+in passes, whole images at a time. What is behind the last image runs in ordinary chunks.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from lanehost.job import Job
+from lanehost.job import Job, PromptImage
 from lanehost.lanes.drafts import Drafter
 from lanehost.lanes.sequence import Sequence
 
@@ -68,6 +72,7 @@ class Lane:
         num_planned_draws: Tokens that plans so far draw.
         drafter: Guesses what it says next.
         is_guessing: A guess of it is in flight, so where it is will be known from the result.
+        is_in_pass: A staged pass has its rows, and the last slice of it is in no plan yet.
         is_alone: A step that it shared could not be run: it has its next one for itself.
         is_owed: A step that it decoded in was not run: it decodes before any prompt runs.
         num_passed_over: Steps in a row that ran prompts, and not the one that it has to run.
@@ -90,6 +95,7 @@ class Lane:
     num_planned_draws: int = 0
     drafter: Drafter | None = None
     is_guessing: bool = False
+    is_in_pass: bool = False
     is_alone: bool = False
     is_owed: bool = False
     num_passed_over: int = 0
@@ -162,15 +168,32 @@ class Lane:
             raise IllegalLaneEvent(f"{event.name} in {self.state.name}: {self!r}") from None
 
     @property
+    def images_left(self) -> tuple[PromptImage, ...]:
+        """The images of its prompt that are in no plan yet; a plan has an image whole."""
+        images = self.job.images
+        return images and tuple(one for one in images if one.start >= self.num_planned_tokens)
+
+    @property
+    def wants_staging(self) -> bool:
+        """Whether images of its prompt are in no plan yet: what is before them waits for a pass."""
+        return self.is_running and not self.is_in_pass and bool(self.images_left)
+
+    @property
     def wants_prefill(self) -> bool:
-        """Whether some of what it must compute first is in no plan yet."""
-        return self.is_running and self.num_planned_tokens < len(self.prefill_ids)
+        """Whether it wants an ordinary chunk: of what it computes first, behind all images."""
+        return (
+            self.is_running
+            and not self.is_in_pass
+            and self.num_planned_tokens < len(self.prefill_ids)
+            and not self.images_left
+        )
 
     @property
     def wants_decode(self) -> bool:
         """Whether what comes first is planned whole, and more tokens may be drawn."""
         return (
             self.is_running
+            and not self.is_in_pass
             and self.num_planned_tokens >= len(self.prefill_ids)
             and self.num_planned_draws < self.max_draws
         )

@@ -12,7 +12,10 @@ on in between.
 
 A suspect, by which the group may have been lost (ADR 20), runs alone: no step of another is
 in flight with one of its own. It takes turns with the others, a step each, so neither waits
-for the other for long.
+for the other for long; a staged pass of the others is one turn, however many steps it takes.
+
+Prompts with images run in staged passes beside all that (`lanehost.lanes.staged_pass`): they
+take no row of the step, and no lane waits for them but those whose rows they have.
 """
 
 from collections.abc import Mapping
@@ -20,9 +23,20 @@ from dataclasses import dataclass
 
 from lanehost.lanes.fill import divide_fill
 from lanehost.lanes.lane import Lane
+from lanehost.lanes.staged_pass import StagedFrame, next_slice, whole_pass
+from lanehost.lanes.staging import Staging
 from lanehost.lanes.table import LaneTable
 from lanehost.settings import CHEAP_ROWS
-from ranks.plan import Chunk, LaneDraft, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+from ranks.plan import (
+    Chunk,
+    LaneDraft,
+    LaneGrow,
+    LaneJoin,
+    ResolvedRows,
+    StagedSlice,
+    StepPlan,
+    rows_digest,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,7 @@ class StepFrame:
         max_fill_tokens: Those of prompts, in a step that streams wait for.
         max_prompts: Prompts that may share the step: a pass.
         weights: Of scopes, by which their prompts share it.
+        staged: What staged passes keep to; None where the model takes no images.
     """
 
     step_id: int
@@ -46,6 +61,7 @@ class StepFrame:
     max_fill_tokens: int
     max_prompts: int
     weights: Mapping[str, int]
+    staged: StagedFrame | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +71,17 @@ class _Work:
     chunks: tuple[Chunk, ...] = ()
     decoding: tuple[Lane, ...] = ()
     drafts: tuple[LaneDraft, ...] = ()
+    staged: StagedSlice | None = None
 
     @property
     def is_nothing(self) -> bool:
         """Whether no lane runs."""
-        return not self.chunks and not self.decoding
+        return not self.chunks and not self.decoding and self.staged is None
+
+    @property
+    def staged_chunks(self) -> tuple[Chunk, ...]:
+        """The rows of the pass of which it runs some layers."""
+        return () if self.staged is None else self.staged.chunks
 
 
 def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
@@ -67,10 +89,12 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
     work = _choose_work(lanes, frame)
     if work.is_nothing and not lanes.pending_leaves:
         return None
-    running = [*(lanes[chunk.lane_id] for chunk in work.chunks), *work.decoding]
-    rows = [_rows(lanes[chunk.lane_id], chunk.token_ids) for chunk in work.chunks]
+    prompts = (*work.chunks, *work.staged_chunks)
+    running = [*(lanes[chunk.lane_id] for chunk in prompts), *work.decoding]
+    rows = [_prompt_rows(lanes[chunk.lane_id], chunk) for chunk in work.chunks]
     guesses = {draft.lane_id: draft.token_ids for draft in work.drafts}
-    rows += [_rows(lane, guesses.get(lane.lane_id)) for lane in work.decoding]
+    rows += [_decode_rows(lane, guesses.get(lane.lane_id)) for lane in work.decoding]
+    rows += [_prompt_rows(lanes[chunk.lane_id], chunk) for chunk in work.staged_chunks]
     return StepPlan(
         step_id=frame.step_id,
         epoch=frame.epoch,
@@ -93,45 +117,62 @@ def plan_step(lanes: LaneTable, frame: StepFrame) -> StepPlan | None:
         chunks=work.chunks,
         decodes=tuple(lane.lane_id for lane in work.decoding),
         drafts=work.drafts,
-        digest=rows_digest(frame.step_id, frame.epoch, rows),
+        staged=work.staged,
+        digest=rows_digest(frame.step_id, frame.epoch, rows, work.staged),
     )
 
 
 def _choose_work(lanes: LaneTable, frame: StepFrame) -> _Work:
     suspects = [lane for lane in lanes if lane.is_suspect]
     if not suspects:
-        return _of_others(list(lanes), frame)
+        return _of_others(list(lanes), lanes.staging, frame)
     if any(not lane.is_settled for lane in suspects):
         return _Work()
     others = [lane for lane in lanes if not lane.is_suspect]
-    work = _of_others(others, frame)
-    suspect = _whose_turn(suspects)
+    work = _of_others(others, lanes.staging, frame)
+    if lanes.staging.open is not None:
+        return work
+    turn = _turn_of(suspects, lanes.staging, frame)
     ran_last = max((lane.last_step_id for lane in others), default=0)
-    if suspect is None or (ran_last < suspect.last_step_id and not work.is_nothing):
+    if turn is None or (ran_last < turn.lane.last_step_id and not work.is_nothing):
         return work
     # It waits for what is in flight, and nothing more leaves before it.
     is_one_out = any(not lane.is_settled for lane in others)
-    return _Work() if is_one_out else _work_alone(suspect, frame)
+    return _Work() if is_one_out else turn.work
 
 
-def _whose_turn(suspects: list[Lane]) -> Lane | None:
-    """Return the suspect that has waited longest for a step that it can run."""
-    ready = [lane for lane in suspects if lane.wants_prefill or lane.can_decode]
-    return min(ready, key=lambda lane: (lane.last_step_id, lane.seat_number), default=None)
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A lane that runs alone, and what."""
+
+    lane: Lane
+    work: _Work
 
 
-def _work_alone(lane: Lane, frame: StepFrame) -> _Work:
+def _turn_of(suspects: list[Lane], staging: Staging, frame: StepFrame) -> _Turn | None:
+    """Return the turn of the suspect that has waited longest for a step that it can run."""
+    for lane in sorted(suspects, key=lambda lane: (lane.last_step_id, lane.seat_number)):
+        work = _work_alone(lane, staging, frame)
+        if not work.is_nothing:
+            return _Turn(lane, work)
+    return None
+
+
+def _work_alone(lane: Lane, staging: Staging, frame: StepFrame) -> _Work:
     if lane.wants_prefill:
         return _Work(chunks=(_next_chunk(lane, frame.max_step_tokens),))
-    return _Work(decoding=(lane,))
+    if lane.wants_staging and frame.staged is not None:
+        return _Work(staged=whole_pass(staging, lane, frame.staged))
+    return _Work(decoding=(lane,) if lane.can_decode else ())
 
 
-def _of_others(lanes: list[Lane], frame: StepFrame) -> _Work:
+def _of_others(lanes: list[Lane], staging: Staging, frame: StepFrame) -> _Work:
     """Return the work of those that are no suspects."""
     decoding = [lane for lane in lanes if not lane.is_alone and lane.can_decode]
     if any(lane.is_owed for lane in decoding):
         return _owed(decoding, frame)
-    alone, together = _alone(lanes, frame), _together(lanes, decoding, frame)
+    alone = _alone(lanes, staging, frame)
+    together = _together(lanes, decoding, staging, frame)
     # One by one, and the others between them: what runs behind one that fails is lost.
     is_one_out = any(lane.is_alone and not lane.is_settled for lane in lanes)
     return together if alone is None or (is_one_out and not together.is_nothing) else alone
@@ -147,15 +188,17 @@ def _owed(decoding: list[Lane], frame: StepFrame) -> _Work:
     return _Work(decoding=tuple(decoding), drafts=tuple(_drafts(decoding, budget=budget)))
 
 
-def _alone(lanes: list[Lane], frame: StepFrame) -> _Work | None:
+def _alone(lanes: list[Lane], staging: Staging, frame: StepFrame) -> _Work | None:
     """Return the work of the first lane that must run alone and can, if there is one."""
     for lane in sorted(lanes, key=lambda lane: lane.seat_number):
-        if lane.is_alone and lane.is_settled and (lane.wants_prefill or lane.can_decode):
-            return _work_alone(lane, frame)
+        if lane.is_alone and lane.is_settled:
+            work = _work_alone(lane, staging, frame)
+            if not work.is_nothing:
+                return work
     return None
 
 
-def _together(lanes: list[Lane], decoding: list[Lane], frame: StepFrame) -> _Work:
+def _together(lanes: list[Lane], decoding: list[Lane], staging: Staging, frame: StepFrame) -> _Work:
     by_id = {lane.lane_id: lane for lane in lanes}
     sharing = [lane for lane in lanes if not lane.is_alone]
     budget = frame.max_step_tokens - len(decoding)
@@ -168,6 +211,9 @@ def _together(lanes: list[Lane], decoding: list[Lane], frame: StepFrame) -> _Wor
         chunks=tuple(_next_chunk(by_id[lane_id], tokens) for lane_id, tokens in given.items()),
         decoding=tuple(decoding),
         drafts=tuple(_drafts(decoding, budget=budget - sum(given.values()))),
+        staged=None
+        if frame.staged is None
+        else next_slice(staging, sharing, frame.staged, max_prompts=frame.max_prompts),
     )
 
 
@@ -194,11 +240,22 @@ def _drafts(decoding: list[Lane], *, budget: int) -> list[LaneDraft]:
     return drafts
 
 
-def _rows(lane: Lane, token_ids: tuple[int, ...] | None) -> ResolvedRows:
+def _prompt_rows(lane: Lane, chunk: Chunk) -> ResolvedRows:
+    return ResolvedRows(
+        lane_id=lane.lane_id,
+        start=chunk.start,
+        num_blocks=len(lane.block_ids),
+        gained_blocks=lane.block_ids[lane.num_announced_blocks :],
+        token_ids=chunk.token_ids,
+        images=chunk.images,
+    )
+
+
+def _decode_rows(lane: Lane, draft_ids: tuple[int, ...] | None) -> ResolvedRows:
     return ResolvedRows(
         lane_id=lane.lane_id,
         start=lane.num_planned_tokens,
         num_blocks=len(lane.block_ids),
         gained_blocks=lane.block_ids[lane.num_announced_blocks :],
-        token_ids=token_ids,
+        token_ids=draft_ids,
     )

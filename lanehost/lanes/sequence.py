@@ -54,6 +54,11 @@ class Sequence:
         return (*self.job.prompt_ids, *self.generated_ids)
 
     @property
+    def identity_ids(self) -> tuple[int, ...]:
+        """What it shares with others that begin alike: its tokens, and images by what they are."""
+        return (*self.job.identity_ids, *self.generated_ids)
+
+    @property
     def num_left(self) -> int:
         """Tokens that may still be generated."""
         return self.job.max_tokens - len(self.generated_ids)

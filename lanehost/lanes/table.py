@@ -1,7 +1,8 @@
 """All lanes: who sits where, and what the ranks must still be told.
 
 Laws: a lane carries at most one job, a job sits in at most one lane; a lane that the
-ranks know is announced as left before its seat is announced to another.
+ranks know is announced as left before its seat is announced to another; a lane is in a
+staged pass from the plan of the first slice on to that of the last, whatever its job does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,20 +10,25 @@ from collections.abc import Iterator, Mapping
 from lanehost.lanes.drafts import Drafter
 from lanehost.lanes.lane import Lane, LaneEvent, LaneState
 from lanehost.lanes.sequence import Sequence
-from ranks.plan import StepPlan
+from lanehost.lanes.staging import Staging
+from ranks.plan import Chunk, StagedSlice, StepPlan
 
 
 class LaneTable:
     """The seats, numbered from 0."""
 
-    def __init__(self, num_lanes: int, *, block_size: int, max_drafts: int = 0) -> None:
+    def __init__(
+        self, num_lanes: int, *, block_size: int, max_drafts: int = 0, num_layers: int = 1
+    ) -> None:
         """Begin with every lane free.
 
         Args:
             num_lanes: Seats in all.
             block_size: Positions in a block of KV.
             max_drafts: The most tokens that a lane guesses at once.
+            num_layers: Of the model: a staged pass goes through them.
         """
+        self.staging = Staging(num_layers=num_layers)
         self._max_drafts = max_drafts
         self._block_size = block_size
         self._lanes = [Lane(lane_id=lane_id) for lane_id in range(num_lanes)]
@@ -113,10 +119,10 @@ class LaneTable:
             self._lanes[grow.lane_id].num_announced_blocks += len(grow.block_ids)
         self._count_passed_over(plan)
         for chunk in plan.chunks:
-            lane = self._lanes[chunk.lane_id]
-            lane.num_planned_tokens += len(chunk.token_ids)
-            lane.num_planned_draws += chunk.draws
-            lane.last_step_id = plan.step_id
+            self._plan_rows(chunk)
+            self._lanes[chunk.lane_id].last_step_id = plan.step_id
+        if plan.staged is not None:
+            self._advance_pass(plan.staged, plan.step_id)
         drafts = plan.drafts_by_lane
         for lane_id in plan.decodes:
             lane = self._lanes[lane_id]
@@ -127,13 +133,46 @@ class LaneTable:
             lane.is_owed = False
             lane.last_step_id = plan.step_id
 
+    def _advance_pass(self, staged: StagedSlice, step_id: int) -> None:
+        """Note what a slice does: the first one plans the rows, the last one lets lanes go on."""
+        self.staging.advance(staged)
+        for chunk in staged.chunks:
+            lane = self._lanes[chunk.lane_id]
+            lane.last_step_id = step_id
+            lane.is_in_pass = not self.staging.ends(staged)
+            if staged.first_layer == 0:
+                self._plan_rows(chunk)
+
+    def _undo_pass(self, staged: StagedSlice) -> None:
+        self.staging.undo(staged)
+        for chunk in staged.chunks:
+            self._lanes[chunk.lane_id].is_in_pass = staged.first_layer > 0
+            if staged.first_layer == 0:
+                self._unplan_rows(chunk)
+
+    def drop_pass(self) -> None:
+        """Take back all of the open pass, of which a slice failed; the failed plan was undone."""
+        for chunk in self.staging.drop():
+            self._lanes[chunk.lane_id].is_in_pass = False
+            self._unplan_rows(chunk)
+
+    def _plan_rows(self, chunk: Chunk) -> None:
+        lane = self._lanes[chunk.lane_id]
+        lane.num_planned_tokens += len(chunk.token_ids)
+        lane.num_planned_draws += chunk.draws
+
+    def _unplan_rows(self, chunk: Chunk) -> None:
+        lane = self._lanes[chunk.lane_id]
+        lane.num_planned_tokens -= len(chunk.token_ids)
+        lane.num_planned_draws -= chunk.draws
+
     def _count_passed_over(self, plan: StepPlan) -> None:
         """Count the turns of those that have a prompt to run; one that fails was a turn, too."""
-        running = {chunk.lane_id for chunk in plan.chunks}
+        running = {chunk.lane_id for chunk in plan.prompts}
         for lane in self:
             if lane.lane_id in running:
                 lane.num_passed_over = 0
-            elif running and lane.wants_prefill:
+            elif running and (lane.wants_prefill or lane.wants_staging):
                 lane.num_passed_over += 1
 
     def undo(self, plan: StepPlan) -> None:
@@ -149,10 +188,10 @@ class LaneTable:
             lane.num_planned_draws -= num_tokens
             lane.is_guessing = False
             lane.is_owed = True
+        if plan.staged is not None:
+            self._undo_pass(plan.staged)
         for chunk in plan.chunks:
-            lane = self._lanes[chunk.lane_id]
-            lane.num_planned_tokens -= len(chunk.token_ids)
-            lane.num_planned_draws -= chunk.draws
+            self._unplan_rows(chunk)
         for grow in plan.grows:
             self._lanes[grow.lane_id].num_announced_blocks -= len(grow.block_ids)
         for join in plan.joins:
@@ -166,9 +205,8 @@ class LaneTable:
             plan: What was run.
             accepted: Lane → the part of its draft that was right; the rest is taken back.
         """
-        for chunk in plan.chunks:
-            lane = self._lanes[chunk.lane_id]
-            self._note_computed(lane, len(chunk.token_ids))
+        for chunk in self.computed_by(plan):
+            self._note_computed(self._lanes[chunk.lane_id], len(chunk.token_ids))
         for lane_id in plan.decodes:
             self._note_computed(self._lanes[lane_id], 1 + len(accepted.get(lane_id, ())))
         for lane_id, draft_ids in plan.drafts_by_lane.items():
@@ -180,6 +218,12 @@ class LaneTable:
             assert lane.drafter is not None, f"{lane!r} guessed"
             lane.drafter.judge(len(draft_ids), num_right)
 
+    def computed_by(self, plan: StepPlan) -> tuple[Chunk, ...]:
+        """Return the parts of prompts that are there once `plan` has run: a pass, with its end."""
+        staged = plan.staged
+        passed = () if staged is None or not self.staging.ends(staged) else staged.chunks
+        return (*plan.chunks, *passed)
+
     @staticmethod
     def _note_computed(lane: Lane, num_tokens: int) -> None:
         lane.num_computed_tokens += num_tokens
@@ -189,6 +233,7 @@ class LaneTable:
 
     def release(self, lane: Lane) -> tuple[int, ...]:
         """Free a draining lane; returns its blocks, which nothing in flight writes any more."""
+        assert not lane.is_in_pass, f"{lane!r} is in the open pass"
         lane.fire(LaneEvent.RELEASED)
         del self._by_job[lane.job.job_id]
         if lane.is_announced:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lanehost.errors import StartupFailed
-from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.facts import GroupFacts, ImageFacts
 from lanehost.settings import RankGroupSettings
 from ranks.wire.follow_messages import Join
 from ranks.wire.messages import Form, Hello, Loaded
@@ -31,6 +31,8 @@ _MUST_AGREE = (
     "device",
     "collective",
     "weights",
+    "num_layers",
+    "image_facts",
 )
 
 
@@ -152,6 +154,37 @@ def check_replacement(first: Loaded, now: Loaded) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRoom:
+    """Rows that a staged pass may have, and rows of images that are kept; 0 for no images."""
+
+    max_staged_tokens: int = 0
+    image_cache_tokens: int = 0
+
+
+def choose_image_room(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> ImageRoom:
+    """Choose the room for images of the group: what was asked, where the model takes any.
+
+    Raises:
+        StartupFailed: One image does not fit.
+    """
+    facts = loaded[0].image_facts
+    if facts is None:
+        return ImageRoom()
+    for name, limit in (
+        ("--staged-rows", settings.max_staged_tokens),
+        ("--image-cache-tokens", settings.image_cache_tokens),
+    ):
+        if limit < facts.num_tokens:
+            raise StartupFailed(
+                f"{name} is {limit}: an image of this model has {facts.num_tokens} tokens"
+            )
+    return ImageRoom(
+        max_staged_tokens=settings.max_staged_tokens,
+        image_cache_tokens=settings.image_cache_tokens,
+    )
+
+
 def choose_num_blocks(settings: RankGroupSettings, loaded: Mapping[int, Loaded]) -> int:
     """Choose the KV blocks of the group: what was asked, or what fits the smallest rank.
 
@@ -218,6 +251,22 @@ def group_facts(
         weights=leader.weights,
         # Hosts of unlike processors may serve together.
         kv_layout=" | ".join(dict.fromkeys(loaded[rank].kv_layout for rank in sorted(loaded))),
+        num_layers=leader.num_layers,
+        images=_image_facts(leader),
+        max_staged_tokens=form.max_staged_tokens,
+        image_cache_tokens=form.image_cache_tokens,
+    )
+
+
+def _image_facts(leader: Loaded) -> ImageFacts | None:
+    facts = leader.image_facts
+    if facts is None:
+        return None
+    return ImageFacts(
+        num_tokens=facts.num_tokens,
+        token_id=facts.token_id,
+        width=facts.width,
+        height=facts.height,
     )
 
 

@@ -31,7 +31,7 @@ from lanehost.rank_group.events import (
 )
 from lanehost.rank_group.facts import LoadPhase, LoadState
 from lanehost.rank_group.front import Front
-from lanehost.rank_group.group import Answer
+from lanehost.rank_group.group import Answer, SideAnswer
 from lanehost.rank_group.link import RankLink
 from lanehost.rank_group.liveness import SLICE_S, Liveness, LivenessLimits, ProcessSight
 from lanehost.rank_group.network import addresses_of
@@ -44,6 +44,7 @@ from lanehost.settings import CHEAP_ROWS, RankGroupSettings
 from ranks.plan import StepRefused, StepResult
 from ranks.wire.file_messages import FileDone
 from ranks.wire.follow_messages import Dismiss
+from ranks.wire.image_messages import ImageDone
 from ranks.wire.messages import (
     Broken,
     Form,
@@ -72,7 +73,7 @@ class Crew:
         *,
         rank_command: tuple[str, ...],
         tell: Callable[[Event], None],
-        on_answer: Callable[[int, Answer | FileDone], None],
+        on_answer: Callable[[int, Answer | SideAnswer], None],
         on_progress: OnProgress,
     ) -> None:
         """Start nothing yet.
@@ -81,7 +82,7 @@ class Crew:
             settings: The model, the cut, the time-outs.
             rank_command: What starts a rank; its own arguments are appended.
             tell: Hears what happens.
-            on_answer: Hears what ranks answer to steps and to works on files.
+            on_answer: Hears what ranks answer to steps, and to works on files and images.
             on_progress: Hears how far the first start is.
         """
         self._settings = settings
@@ -185,6 +186,10 @@ class Crew:
             max_step_tokens=settings.max_step_tokens,
             # As many rows may draw: one a lane, or a few more with drafts behind them.
             num_lanes=max(settings.num_lanes, CHEAP_ROWS),
+            # A model without images takes no room for them.
+            max_staged_tokens=settings.max_staged_tokens,
+            image_cache_tokens=settings.image_cache_tokens,
+            encoder_device=settings.encoder_device,
         )
         self.seats[rank].send(order)
 
@@ -314,7 +319,7 @@ class Crew:
         match message:
             case Heartbeat(step_id=step_id, num_stages=num_stages):
                 self.liveness.hear_beat(rank, step_id=step_id, num_stages=num_stages)
-            case StepResult() | StepRefused() | FileDone():
+            case StepResult() | StepRefused() | FileDone() | ImageDone():
                 self._on_answer(rank, message)
             case LoadProgress():
                 seat.progress = message

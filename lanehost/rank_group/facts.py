@@ -33,6 +33,20 @@ class LoadState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """What the images of a model are, all the same.
+
+    Each is `height` lines of `width` pixels and takes `num_tokens` positions of a prompt, at
+    each of which `token_id` stands.
+    """
+
+    num_tokens: int
+    token_id: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
     """Facts that hold for one epoch; each is the same on every rank, or the smallest of them.
 
@@ -57,6 +71,10 @@ class GroupFacts:
     kv_bytes_per_block: int = 0
     weights: str = ""
     kv_layout: str = ""
+    num_layers: int = 1
+    images: ImageFacts | None = None
+    max_staged_tokens: int = 0
+    image_cache_tokens: int = 0
 
     @property
     def kv_tokens(self) -> int:

@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import MAX_STEPS_IN_FLIGHT, GroupFacts
 from lanehost.rank_group.files import GroupFiles
+from lanehost.rank_group.images import GroupImages
 from lanehost.rank_group.link import RankLink
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 from ranks.wire.codec import encode_master_message
 from ranks.wire.file_messages import FileDone
+from ranks.wire.image_messages import ImageDone
 
 LEADER = 0
 # From one rank's word that it could not run a step to that of the slowest other one. They
@@ -27,6 +29,8 @@ LEADER = 0
 FELLOWS_GRACE_S = 5.0
 
 Answer = StepResult | StepRefused
+# What ranks say beside the steps, in an order of its own.
+SideAnswer = FileDone | ImageDone
 
 
 class RankGroup:
@@ -49,6 +53,11 @@ class RankGroup:
         self._on_lost = on_lost
         self._links = links
         self.files = GroupFiles(epoch=facts.epoch, links=links)
+        self.images = GroupImages(
+            epoch=facts.epoch,
+            links=links,
+            on_differ=lambda how: self.lose(self._out_of_step(how, rank=None)),
+        )
         self._in_flight: deque[int] = deque()
         self._answers: dict[int, dict[int, Answer]] = {}
         self._changed = asyncio.Event()
@@ -111,6 +120,7 @@ class RankGroup:
     def _end(self, error: RankGroupLost) -> None:
         self._lost.set_result(error)
         self.files.lose(error)
+        self.images.lose(error)
         self._changed.set()
 
     def _take_oldest(self) -> Answer:
@@ -126,8 +136,8 @@ class RankGroup:
         """Return the step that this rank is to answer next, None when it owes nothing."""
         return next((step for step in self._in_flight if rank not in self._answers[step]), None)
 
-    def take_answer(self, rank: int, message: Answer | FileDone) -> None:
-        """Take what a rank said of a step or of a file.
+    def take_answer(self, rank: int, message: Answer | SideAnswer) -> None:
+        """Take what a rank said of a step, of a file or of an image.
 
         Of steps, anything but the answer that is due loses the group.
         """
@@ -135,6 +145,9 @@ class RankGroup:
             return
         if isinstance(message, FileDone):
             self.files.take_done(rank, message)
+            return
+        if isinstance(message, ImageDone):
+            self.images.take_done(rank, message)
             return
         due = self.owed_step(rank)
         if (message.step_id, message.epoch) != (due, self._facts.epoch):

@@ -18,7 +18,12 @@ from typing import assert_never
 import structlog
 
 from lanehost.errors import RankGroupLost, StartupFailed
-from lanehost.rank_group.agreement import check_agreement, choose_num_blocks, group_facts
+from lanehost.rank_group.agreement import (
+    check_agreement,
+    choose_image_room,
+    choose_num_blocks,
+    group_facts,
+)
 from lanehost.rank_group.crew import Crew, OnProgress, tick
 from lanehost.rank_group.events import (
     ClearTimer,
@@ -41,12 +46,11 @@ from lanehost.rank_group.events import (
     Timer,
     TimerEnded,
 )
-from lanehost.rank_group.group import Answer, RankGroup
+from lanehost.rank_group.group import Answer, RankGroup, SideAnswer
 from lanehost.rank_group.supervision import Patience, Supervision
 from lanehost.rank_group.watcher import EpochWatcher, Unwatched
 from lanehost.settings import RankGroupSettings
 from lanehost.tasks import beside, to_the_end
-from ranks.wire.file_messages import FileDone
 from ranks.wire.follow_messages import Dismiss
 from ranks.wire.messages import Form
 
@@ -282,6 +286,7 @@ class RankSupervisor:
             return dataclasses.replace(self._form, epoch=epoch)
         check_agreement(self._crew.loaded)
         folder = self._settings.disk_folder
+        images = choose_image_room(self._settings, self._crew.loaded)
         return Form(
             epoch=epoch,
             num_blocks=choose_num_blocks(self._settings, self._crew.loaded),
@@ -290,6 +295,8 @@ class RankSupervisor:
             max_step_tokens=self._settings.max_step_tokens,
             collective_timeout_s=self._settings.collective_timeout_s,
             disk_folder=None if folder is None else str(folder.absolute()),
+            max_staged_tokens=images.max_staged_tokens,
+            image_cache_tokens=images.image_cache_tokens,
         )
 
     def _serve(self, epoch: int) -> None:
@@ -331,7 +338,7 @@ class RankSupervisor:
         self._over = error
         self._changed.set()
 
-    def _take_answer(self, rank: int, answer: Answer | FileDone) -> None:
+    def _take_answer(self, rank: int, answer: Answer | SideAnswer) -> None:
         # One that comes late is of an epoch that is over, and nobody waits for it.
         if self._group is not None:
             self._group.take_answer(rank, answer)

@@ -17,6 +17,7 @@ from lanehost.errors import RankGroupLost
 from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Job
 from lanehost.rank_group.facts import GroupFacts
+from lanehost.rank_group.image_interface import RankImages
 from lanehost.recorder.records import (
     EpochBegan,
     GroupWasLost,
@@ -181,6 +182,11 @@ class RecordingBackend:
     def files(self) -> RankFiles | None:
         """The files of these ranks; what is done with them is in no trail."""
         return self._inner.files
+
+    @property
+    def images(self) -> RankImages | None:
+        """The images of these ranks."""
+        return self._inner.images
 
     def submit(self, plan: StepPlan) -> None:
         """Hand a plan to every rank, and note it if they took it.

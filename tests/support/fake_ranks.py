@@ -10,15 +10,17 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lanehost.errors import RankGroupLost
 from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import (
+    Chunk,
     Draw,
     LaneFault,
     RefusalKind,
     ResolvedRows,
+    StagedSlice,
     StepPlan,
     StepRefused,
     StepResult,
@@ -26,13 +28,14 @@ from ranks.plan import (
     rows_digest,
 )
 from tests.support.fake_files import FakeDisk, FakeFiles
+from tests.support.fake_images import fake_images
+from tests.support.fake_staging import FakePasses
+from tests.support.fake_target import VOCAB_SIZE, next_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VOCAB_SIZE = 251
-# No token: whoever reads it draws something else.
-_SPOILT = 10_007
+_SPOILT = 10_007  # no token: whoever reads it draws something else
 
 
 def fake_facts(
@@ -42,6 +45,7 @@ def fake_facts(
     block_size: int = 4,
     max_step_tokens: int = 16,
     vocab_size: int = VOCAB_SIZE,
+    **images: Any,
 ) -> GroupFacts:
     return GroupFacts(
         epoch=1,
@@ -58,25 +62,8 @@ def fake_facts(
         weights="fake",
         device="fake",
         collective="none",
+        **images,
     )
-
-
-def next_token(history: list[int], draw: Draw, vocab_size: int = VOCAB_SIZE) -> int:
-    """The target: what a sequence of `history` draws next."""
-    mixed = sum(history) * 31 + len(history) * 17 + history[-1] * 7
-    if draw.temperature > 0:
-        mixed += hash((draw.seed, len(history), round(draw.temperature * 1000)))
-    return mixed % vocab_size
-
-
-def solo_continuation(
-    prompt_ids: tuple[int, ...], draw: Draw, num_tokens: int, vocab_size: int = VOCAB_SIZE
-) -> list[int]:
-    """The reply of a job that runs alone."""
-    history = list(prompt_ids)
-    for _ in range(num_tokens):
-        history.append(next_token(history, draw, vocab_size))
-    return history[len(prompt_ids) :]
 
 
 @dataclass
@@ -86,10 +73,6 @@ class FakeLane:
     num_written: int = 0
     last_drawn: int | None = None
     num_digested_blocks: int = 0
-
-
-def _chunked(plan: StepPlan) -> list[int]:
-    return [chunk.lane_id for chunk in plan.chunks]
 
 
 class LostWhen(Enum):
@@ -142,6 +125,9 @@ class FakeRanks:
         self._lost = asyncio.Event()
         self._error: RankGroupLost | None = None
         self.files: FakeFiles | None = None
+        self.images = fake_images(facts)
+        self.passes = FakePasses(num_layers=facts.num_layers, max_rows=facts.max_staged_tokens)
+        self.takes_ns: Callable[[StepPlan], int] = lambda _: 0
 
     def successor(self) -> "FakeRanks":
         """The next epoch's: the same faults, and nothing run. It is lost at no named step."""
@@ -150,6 +136,9 @@ class FakeRanks:
         after.nan_seed, after.room_prompts = self.nan_seed, self.room_prompts
         after.poisoned_seeds, after.fails_drafts = self.poisoned_seeds, self.fails_drafts
         after.fails, after.on_plan, after.loses = self.fails, self.on_plan, self.loses
+        after.takes_ns = self.takes_ns
+        if self.images is not None:
+            after.images.turns, after.images.fault = self.images.turns, self.images.fault
         if self.files is not None:
             after.use_disk(self.files.disk, turns=self.files.turns)
             after.files.fault = self.files.fault
@@ -186,6 +175,10 @@ class FakeRanks:
         """The plans of which something came."""
         return [plan for plan in self.plans if plan.step_id not in self._not_run]
 
+    @property
+    def has_outcome(self) -> bool:
+        return bool(self._outcomes)
+
     def let_step_back(self) -> None:
         self._may_return.release()
 
@@ -193,6 +186,8 @@ class FakeRanks:
         self._error = self._error or error or self._gone()
         if self.files is not None:
             self.files.lose()
+        if self.images is not None:
+            self.images.lose()
         self._lost.set()
         self._may_return.release()
 
@@ -204,7 +199,7 @@ class FakeRanks:
         seeds = {lane_id: lane.draw.seed for lane_id, lane in self._lanes.items()}
         seeds |= {join.lane_id: join.draw.seed for join in plan.joins}
         # Behind a step that failed, a plan may have lanes that never joined.
-        running = (*_chunked(plan), *plan.decodes)
+        running = (*(chunk.lane_id for chunk in plan.prompts), *plan.decodes)
         return {seeds[lane_id] for lane_id in running if lane_id in seeds}
 
     def submit(self, plan: StepPlan) -> None:
@@ -230,6 +225,8 @@ class FakeRanks:
             self._not_run.add(plan.step_id)
             if kind is RefusalKind.FAILED:
                 self._spoil(plan)
+                if plan.staged is not None:
+                    self.passes.drop()
             self._outcomes.append(
                 StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason="asked to")
             )
@@ -243,7 +240,7 @@ class FakeRanks:
             assert plan.follows in self._not_run, "follows a step that was never there"
             return RefusalKind.SKIPPED
         fails = (
-            (self.room_prompts is not None and len(plan.chunks) > self.room_prompts)
+            (self.room_prompts is not None and len(plan.prompts) > self.room_prompts)
             or not self.poisoned_seeds.isdisjoint(self.seeds_run(plan))
             or (self.fails_drafts and bool(plan.drafts))
             or self.fails(plan)
@@ -252,7 +249,7 @@ class FakeRanks:
 
     def _spoil(self, plan: StepPlan) -> None:
         drafts, lanes = plan.drafts_by_lane, self._lanes
-        rows = [(chunk.lane_id, chunk.start, len(chunk.token_ids)) for chunk in plan.chunks]
+        rows = [(chunk.lane_id, chunk.start, len(chunk.token_ids)) for chunk in plan.prompts]
         rows += [(n, lanes[n].num_written, 1 + len(drafts.get(n, ()))) for n in plan.decodes]
         gained = {grow.lane_id: grow.block_ids for grow in plan.grows}
         joined = {join.lane_id for join in plan.joins}
@@ -273,24 +270,14 @@ class FakeRanks:
         return self._outcomes.popleft()
 
     def _run(self, plan: StepPlan) -> StepResult:
-        for lane_id in plan.leaves:
-            del self._lanes[lane_id]
-        for join in plan.joins:
-            assert join.lane_id not in self._lanes, "joined a taken lane"
-            assert join.lane_id < self._facts.num_lanes
-            assert join.num_cached_tokens % self._facts.block_size == 0
-            self._lanes[join.lane_id] = FakeLane(draw=join.draw, num_written=join.num_cached_tokens)
-        for grow in plan.grows:
-            self._grow(grow.lane_id, grow.block_ids)
+        self._move_lanes(plan)
         fed: list[int] = []
         drawn: dict[int, int] = {}
         failures: dict[int, LaneFault] = {}
         accepted: dict[int, tuple[int, ...]] = {}
         rows: list[ResolvedRows] = []
         for chunk in plan.chunks:
-            lane = self._lanes[chunk.lane_id]
-            assert chunk.start == lane.num_written, "chunk does not begin where the last ended"
-            rows.append(self._write(chunk.lane_id, chunk.token_ids, chunk.token_ids))
+            rows.append(self._write_chunk(chunk, chunk.token_ids))
             fed += chunk.token_ids
             if chunk.draws:
                 self._draw(chunk.lane_id, drawn, failures)
@@ -304,9 +291,14 @@ class FakeRanks:
             if draft:
                 accepted[lane_id] = self._keep_what_is_right(lane, draft)
             self._draw(lane_id, drawn, failures)
+        if plan.staged is not None:
+            rows += self._run_slice(plan.staged, drawn, failures)
+            fed += [one for chunk in plan.staged.chunks for one in chunk.token_ids]
         assert set(plan.drafts_by_lane) <= set(plan.decodes), "a draft of a lane that decodes not"
         assert len({row.lane_id for row in rows}) == len(rows), "a lane twice in one plan"
-        assert plan.digest == rows_digest(plan.step_id, plan.epoch, rows), "digests differ"
+        assert plan.digest == rows_digest(plan.step_id, plan.epoch, rows, plan.staged), (
+            "digests differ"
+        )
         return StepResult(
             step_id=plan.step_id,
             epoch=plan.epoch,
@@ -314,7 +306,43 @@ class FakeRanks:
             failures=failures,
             accepted=accepted,
             digest=result_digest(plan.digest, fed, drawn),
+            compute_ns=self.takes_ns(plan),
         )
+
+    def _run_slice(
+        self, staged: StagedSlice, drawn: dict[int, int], failures: dict[int, LaneFault]
+    ) -> list[ResolvedRows]:
+        assert self.images is not None, "images for ranks that take none"
+        written = self.passes.run(staged, self.images)
+        rows = []
+        for chunk in staged.chunks:
+            # Until the pass has ended, whoever reads them draws something else.
+            cells = written.get(chunk.lane_id, (_SPOILT,) * len(chunk.token_ids))
+            rows.append(self._write_chunk(chunk, cells))
+            if not written:
+                self._lanes[chunk.lane_id].num_written = chunk.start
+            elif chunk.draws:
+                self._draw(chunk.lane_id, drawn, failures)
+        return rows
+
+    def _move_lanes(self, plan: StepPlan) -> None:
+        busy = {*plan.leaves, *plan.decodes, *(chunk.lane_id for chunk in plan.chunks)}
+        assert busy.isdisjoint(self.passes.lanes), "a lane of the open pass"
+        for lane_id in plan.leaves:
+            del self._lanes[lane_id]
+        for join in plan.joins:
+            assert join.lane_id not in self._lanes, "joined a taken lane"
+            assert join.lane_id < self._facts.num_lanes
+            assert join.num_cached_tokens % self._facts.block_size == 0
+            self._lanes[join.lane_id] = FakeLane(draw=join.draw, num_written=join.num_cached_tokens)
+        for grow in plan.grows:
+            self._grow(grow.lane_id, grow.block_ids)
+
+    def _write_chunk(self, chunk: Chunk, cells: tuple[int, ...]) -> ResolvedRows:
+        lane = self._lanes[chunk.lane_id]
+        assert chunk.start == lane.num_written, "chunk does not begin where the last ended"
+        row = self._write(chunk.lane_id, cells, chunk.token_ids)
+        return replace(row, images=chunk.images)
 
     def _grow(self, lane_id: int, block_ids: tuple[int, ...]) -> None:
         assert all(0 <= block < self._facts.num_blocks for block in block_ids)

@@ -26,7 +26,7 @@ from lanehost.job import (
 from ranks.plan import Draw
 from tests.support.door_rig import DoorRig
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import solo_continuation
+from tests.support.fake_target import solo_continuation
 from tests.support.fake_text import LetterTokenizer
 from tests.support.jobs import ending, read_all, token_ids
 

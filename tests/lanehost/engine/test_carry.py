@@ -7,7 +7,7 @@ from lanehost.errors import RankGroupLost
 from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.table import LaneTable
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import solo_continuation
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, make_job, make_sequence, read_all, token_ids
 
 

@@ -10,7 +10,8 @@ from lanehost.engine.inbox import Cancel, CancelCause, Drain
 from lanehost.job import DiskUse, Failed, Finished
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_files import FakeDisk
-from tests.support.fake_ranks import fake_facts, solo_continuation
+from tests.support.fake_ranks import fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, make_job, token_ids
 
 PROMPT = tuple(range(1, 22))

@@ -16,7 +16,8 @@ from lanehost.job import Finished, FinishReason, Prefilled, StopParams, Tokens
 from lanehost.lanes.lane import LaneState
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import FakeRanks, fake_facts, solo_continuation
+from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import BrokenDetokenizer, ending, make_job, read_all, text_of, token_ids
 
 

@@ -8,9 +8,10 @@ import pytest
 from lanehost.errors import ReplyCorrupt
 from lanehost.job import FinishReason, StopParams
 from ranks.plan import Draw
-from tests.support import fake_ranks
+from tests.support import fake_ranks, fake_target
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import FakeRanks, fake_facts, solo_continuation
+from tests.support.fake_ranks import FakeRanks, fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, make_job, read_all, token_ids
 
 CYCLE = (7, 8, 9, 10, 11)
@@ -24,7 +25,8 @@ def cyclic_token(history, draw, vocab_size=0):
 
 @pytest.fixture
 def _cyclic(monkeypatch):
-    monkeypatch.setattr(fake_ranks, "next_token", cyclic_token)
+    for one in (fake_ranks, fake_target):
+        monkeypatch.setattr(one, "next_token", cyclic_token)
 
 
 async def replies_of(jobs, *, max_drafts, **values):

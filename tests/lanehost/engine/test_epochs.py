@@ -17,7 +17,8 @@ from lanehost.errors import (
 from lanehost.job import FinishReason, Priority, StopParams
 from ranks.plan import Draw, StepResult
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import LostWhen, fake_facts, solo_continuation
+from tests.support.fake_ranks import LostWhen, fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, make_job, read_all, text_of, token_ids
 
 MANY = 99

@@ -8,7 +8,8 @@ from lanehost.engine.observer import EngineObserver, NoObserver, Observers
 from lanehost.errors import Cancelled, RankGroupLost
 from lanehost.job import Failed
 from tests.support.fake_engine import EngineRig
-from tests.support.fake_ranks import fake_facts, solo_continuation
+from tests.support.fake_ranks import fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import make_job, read_all, token_ids
 
 

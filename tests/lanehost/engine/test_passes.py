@@ -12,7 +12,8 @@ from lanehost.errors import Cancelled, ReplyCorrupt, StepFailed
 from lanehost.job import Failed, Prefilled, Tokens
 from ranks.plan import Draw
 from tests.support.fake_engine import EngineRig, settle_loop
-from tests.support.fake_ranks import fake_facts, solo_continuation
+from tests.support.fake_ranks import fake_facts
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, make_job, read_all, token_ids
 
 POISON = 666

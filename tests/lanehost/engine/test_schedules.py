@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lanehost.errors import Cancelled, DeadlinePassed, PoisonedRequest, StepFailed
 from lanehost.job import Failed
 from tests.support.fake_files import FakeDisk
-from tests.support.fake_ranks import solo_continuation
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import ending, token_ids
 from tests.support.schedules import KILLER, POISON, run_schedule
 

@@ -8,7 +8,7 @@ from lanehost.errors import Draining, Overloaded
 from lanehost.job import DiskUse, Priority
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_files import FakeDisk
-from tests.support.fake_ranks import solo_continuation
+from tests.support.fake_target import solo_continuation
 from tests.support.jobs import make_job, read_all, token_ids
 
 PROMPT = tuple(range(1, 22))

@@ -1,0 +1,208 @@
+"""Which images the ranks have encoded, are encoding, or are to encode next (ADR 27).
+
+What is wanted is read off the lanes, turn after turn: an image whose rows a lane has not
+computed yet. So however a job ends, parks or is carried into the next epoch, what it wanted is
+wanted no more in that very turn, and nothing has to be taken back by anybody else.
+
+Laws: images are ordered as lanes sat down and as they stand in the prompt, so whoever has one
+that is ready has the next one that it needs, and goes on; rows that are ordered or kept never
+pass the room; rows that a plan in flight or the open pass may read are never dropped; an encode
+that nobody wants any more is cancelled; equal images are encoded once, and kept while there is
+room, those used last the longest. Of an epoch that has ended nothing is left.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from lanehost.job import PromptImage
+from lanehost.lanes.lane import Lane, LaneState
+from lanehost.lanes.table import LaneTable
+from lanehost.rank_group.image_interface import ImageOutcome, ImageReason, RankImages
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Known:
+    """An image that was ordered in this epoch; its rows are there once it is ready."""
+
+    image_id: int
+    digest: bytes
+    num_tokens: int
+    users: set[str] = field(default_factory=set[str])
+    is_ready: bool = False
+    is_cancelled: bool = False
+    last_used: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class ImageCounters:
+    """What became of images, since the start; `cached` ones were there, or on their way."""
+
+    encoded: int = 0
+    cached: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    evicted: int = 0
+    encode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEnd:
+    """What an outcome means to jobs: how long each waited for it, or which fail by it."""
+
+    waited_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    failed_job_ids: tuple[str, ...] = ()
+
+
+class EngineImages:
+    """Owned by the engine's loop."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        """Begin without ranks; `clock` gives seconds that only rise."""
+        self._clock = clock
+        self._images: RankImages | None = None
+        self._room = 0
+        self._known: dict[bytes, _Known] = {}
+        self._by_id: dict[int, _Known] = {}
+        # Job → since when it has wanted images that are not ready.
+        self._waits_since_s: dict[str, float] = {}
+        # Rising over all epochs: an answer of an earlier one is of no image that is known.
+        self._ids = count(1)
+        self._uses = count(1)
+        self.counters = ImageCounters()
+
+    def __repr__(self) -> str:
+        return f"<EngineImages {len(self._known)} known, {self.num_rows} of {self._room} rows>"
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are kept, or will be."""
+        return sum(one.num_tokens for one in self._known.values())
+
+    @property
+    def num_ordered(self) -> int:
+        """Images that are not ready yet."""
+        return sum(not one.is_ready for one in self._known.values())
+
+    @property
+    def num_wanted(self) -> int:
+        """Images that a lane wants."""
+        return sum(bool(one.users) for one in self._known.values())
+
+    @property
+    def ready(self) -> Mapping[bytes, int]:
+        """The images whose rows are there, by digest: the numbers that plans name them by."""
+        return {one.digest: one.image_id for one in self._known.values() if one.is_ready}
+
+    def begin(self, images: RankImages | None, *, room: int) -> None:
+        """Go on with the ranks of an epoch, which keep `room` rows at most."""
+        self._images, self._room = images, room
+
+    def end(self) -> None:
+        """Forget the epoch: its rows are gone."""
+        self._images = None
+        self._known.clear()
+        self._by_id.clear()
+        self._waits_since_s.clear()
+
+    def see(self, lanes: LaneTable) -> None:
+        """Order what lanes want now, and cancel what none does."""
+        if self._images is None:
+            return
+        wanted = _wanted_by(lanes)
+        users: dict[bytes, set[str]] = {}
+        for image, job_id in wanted:
+            users.setdefault(image.image.digest, set()).add(job_id)
+        for one in self._known.values():
+            one.users = users.get(one.digest, set())
+            if not one.users and not one.is_ready and not one.is_cancelled:
+                one.is_cancelled = True
+                self._images.cancel(one.image_id)
+        self._order_all(wanted, self._images)
+        self._note_waits(wanted)
+
+    def take(self, outcome: ImageOutcome) -> ImageEnd:
+        """Take what became of an image; says what that means to jobs."""
+        known = self._by_id.get(outcome.image_id)
+        if known is None:
+            return ImageEnd()
+        if outcome.reason is None:
+            known.is_ready = True
+            known.last_used = next(self._uses)
+            self.counters.encoded += 1
+            self.counters.encode_s += outcome.seconds
+            now_s = self._clock()
+            since_s = self._waits_since_s
+            return ImageEnd(waited_s={one: now_s - since_s.get(one, now_s) for one in known.users})
+        self._forget(known)
+        if outcome.reason is ImageReason.CANCELLED:
+            # Who wants it again since then has it ordered anew.
+            self.counters.cancelled += 1
+            return ImageEnd()
+        self.counters.failed += 1
+        return ImageEnd(failed_job_ids=tuple(sorted(known.users)))
+
+    def note_seated(self, lane: Lane) -> None:
+        """Count which images of a job that took a lane need not be encoded for it."""
+        self.counters.cached += sum(image.image.digest in self._known for image in _images_of(lane))
+
+    def _order_all(self, wanted: list[tuple[PromptImage, str]], images: RankImages) -> None:
+        for image, job_id in wanted:
+            digest = image.image.digest
+            if (known := self._known.get(digest)) is not None:
+                known.users.add(job_id)
+                known.last_used = next(self._uses)
+                continue
+            if not self._make_room(image.num_tokens, images):
+                return
+            ordered = _Known(image_id=next(self._ids), digest=digest, num_tokens=image.num_tokens)
+            ordered.users.add(job_id)
+            self._known[digest] = self._by_id[ordered.image_id] = ordered
+            images.encode(ordered.image_id, image.image)
+
+    def _make_room(self, num_tokens: int, images: RankImages) -> bool:
+        """Drop rows that nobody wants until so many fit; says whether they do."""
+        idle = [one for one in self._known.values() if one.is_ready and not one.users]
+        idle.sort(key=lambda one: one.last_used)
+        over = self.num_rows + num_tokens - self._room
+        if over > sum(one.num_tokens for one in idle):
+            return False
+        for one in idle:
+            if over <= 0:
+                break
+            over -= one.num_tokens
+            self._forget(one)
+            self.counters.evicted += 1
+            images.drop(one.image_id)
+        return True
+
+    def _note_waits(self, wanted: list[tuple[PromptImage, str]]) -> None:
+        now_s, before = self._clock(), self._waits_since_s
+        self._waits_since_s = {
+            job_id: before.get(job_id, now_s)
+            for image, job_id in wanted
+            if not self._is_ready(image.image.digest)
+        }
+
+    def _is_ready(self, digest: bytes) -> bool:
+        known = self._known.get(digest)
+        return known is not None and known.is_ready
+
+    def _forget(self, known: _Known) -> None:
+        del self._known[known.digest], self._by_id[known.image_id]
+
+
+def _wanted_by(lanes: LaneTable) -> list[tuple[PromptImage, str]]:
+    """Return images and the jobs that want them, as these sat down and as they stand in prompts.
+
+    A lane that runs out wants those alone whose rows are in a plan that may read them.
+    """
+    with_images = [lane for lane in lanes if lane.job.images]
+    with_images.sort(key=lambda lane: lane.seat_number)
+    return [(image, lane.job.job_id) for lane in with_images for image in _images_of(lane)]
+
+
+def _images_of(lane: Lane) -> tuple[PromptImage, ...]:
+    is_out = lane.state is LaneState.DRAINING
+    end = lane.num_planned_tokens if is_out else len(lane.prefill_ids)
+    return tuple(one for one in lane.job.images if lane.num_computed_tokens <= one.start < end)
