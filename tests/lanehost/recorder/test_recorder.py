@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -149,7 +150,7 @@ async def test_the_trail_tells_of_every_job_and_every_step(tmp_path):
 
 async def test_without_prompts_no_token_id_of_one_is_in_the_file(tmp_path):
     secret = tuple(range(200, 240))
-    jobs = [type(job)(**vars_of(job) | {"prompt_ids": secret}) for job in mixed_jobs(2)]
+    jobs = [replace(job, prompt_ids=secret) for job in mixed_jobs(2)]
     for keeps_prompts in (True, False):
         folder = tmp_path / str(keeps_prompts)
         folder.mkdir()
@@ -157,10 +158,6 @@ async def test_without_prompts_no_token_id_of_one_is_in_the_file(tmp_path):
         await run_recorded(folder, jobs=jobs, keeps_prompts=keeps_prompts, facts=facts)
         packed = b"".join(b"\xcc" + bytes([one]) for one in secret[:10])
         assert (packed in first_file(folder).read_bytes()) is keeps_prompts
-
-
-def vars_of(job):
-    return {name: getattr(job, name) for name in job.__dataclass_fields__}
 
 
 async def test_a_lost_group_is_the_last_of_the_steps(tmp_path):
