@@ -1,7 +1,7 @@
 """`lanehost cache`: look at a folder of the prompt cache on disk, check it, make it smaller.
 
 `ls`, `stat` and `verify` only read, and may run beside a server. `prune` and `flush` own the folder
-while they run: not while a server does.
+while they run; while a server does, it is asked to do the same.
 """
 
 import json
@@ -34,6 +34,18 @@ from lanehost.logs import set_up_logs
 
 EXIT_BROKEN = 1
 _SHOWN_DIGITS = 12
+_WORDS = {
+    FileReason.MISSING: "missing",
+    FileReason.TORN: "torn: shorter than it says, or not whole",
+    FileReason.CHECKSUM: "its bytes have changed (checksum)",
+    FileReason.FOREIGN: "foreign: no regular file of this format, or of another entry or rank",
+    FileReason.OLDER: "of an older version of lanehost",
+    FileReason.NEWER: "of a newer version of lanehost",
+    FileReason.TOKENS: "it covers other tokens than its entry says",
+    FileReason.DENIED: "this user may not read it",
+    FileReason.IO: "the disk does not read it",
+    FileReason.GONE: "gone meanwhile",
+}
 _FOLDER = click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True)
 )
@@ -46,7 +58,7 @@ def cache() -> None:
     """Look after a folder of `serve --disk-cache`.
 
     `ls`, `stat` and `verify` only read, and may run beside a server; `prune` and `flush` change the
-    folder, and do not run while a server uses it.
+    folder: while a server uses it, have that do it, with --server.
 
     \b
     Examples:
@@ -66,6 +78,9 @@ def list_entries(folder: Path, *, as_json: bool) -> None:
         click.echo(f"{'ENTRY':<12}  {'LAYOUT':<12} {'TOKENS':>7} {'MIB':>8} {'USES':>6}  WRITTEN")
     for manifest in by_use:
         click.echo(json.dumps(_as_object(manifest)) if as_json else _as_line(manifest))
+    if found.broken:
+        words = "manifest cannot" if len(found.broken) == 1 else "manifests cannot"
+        click.echo(f"lanehost: {len(found.broken)} {words} be read; see `verify`", err=True)
 
 
 @cache.command()
@@ -119,7 +134,7 @@ def verify(folder: Path, *, by_server: bool) -> None:
         num_files += len(paths)
         broken += _check_files(paths, manifest)
     for path, reason in broken:
-        click.echo(f"{path}: {reason.value}")
+        click.echo(f"{path}: {_WORDS.get(reason, reason.value)}")
     click.echo(f"{len(found.manifests)} entries, {num_files} files, {len(broken)} broken")
     if seen.num_elsewhere:
         click.echo(
@@ -132,14 +147,18 @@ def verify(folder: Path, *, by_server: bool) -> None:
 
 @cache.command()
 @_FOLDER
+@_SERVER
 @click.option("--budget", type=Size(), metavar="SIZE", required=True, help="Most that is left.")
-def prune(folder: Path, budget: int) -> None:
-    """Remove the entries of least value until the files of DIR take no more than a budget."""
+def prune(folder: Path, budget: int, *, by_server: bool) -> None:
+    """Remove the entries of least value until the files of DIR take no more than a budget.
 
-    def least_worth(index: DiskIndex) -> Iterable[DiskEntry]:
-        return index.victims(0) or ()
-
-    _remove(folder, budget, least_worth, has_rest=True)
+    With --server, the server that uses DIR does; entries in use stay, and its own budget is what
+    it was.
+    """
+    if by_server:
+        _show(_of_server(lambda: client.prune(folder, budget)), as_json=False)
+        return
+    _remove(folder, budget, lambda index: index.beyond(budget), has_rest=True)
 
 
 @cache.command()

@@ -47,6 +47,19 @@ def flush(folder: Path, scope: str | None) -> pb.FlushCacheResponse:
         return flushed
 
 
+def prune(folder: Path, budget_bytes: int) -> pb.PruneCacheResponse:
+    """Have it remove entries of least worth until the files take no more than so many bytes.
+
+    Raises:
+        NoAnswer: as `get_stats`.
+    """
+    with _channel(folder) as channel:
+        pruned: pb.PruneCacheResponse = _ask(
+            _stub(channel).PruneCache, pb.PruneCacheRequest(budget_bytes=budget_bytes), _TIMEOUT_S
+        )
+        return pruned
+
+
 def verify(folder: Path) -> pb.VerifyCacheResponse:
     """Have its ranks read all files.
 

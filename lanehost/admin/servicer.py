@@ -80,6 +80,20 @@ class AdminServicer(AdminServiceServicer):
         )
 
     @_call
+    async def PruneCache(  # noqa: N802 - gRPC's name
+        self, request: pb.PruneCacheRequest, context: Any
+    ) -> pb.PruneCacheResponse:
+        """Remove what is worth least."""
+        del context
+        tier = self._disk.tier
+        num_entries, num_bytes = tier.prune(request.budget_bytes)
+        return pb.PruneCacheResponse(
+            disk_entries=num_entries,
+            disk_bytes=num_bytes,
+            left_bytes=tier.index.num_bytes,
+        )
+
+    @_call
     async def VerifyCache(  # noqa: N802 - gRPC's name
         self, request: pb.VerifyCacheRequest, context: Any
     ) -> pb.VerifyCacheResponse:

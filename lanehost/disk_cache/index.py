@@ -162,22 +162,34 @@ class DiskIndex:
         return self._uses
 
     def victims(self, num_bytes: int) -> tuple[DiskEntry, ...] | None:
-        """Return whose going makes room for so many bytes, least worth first; None: nobody's.
-
-        Of several with one worth, who was used last goes last.
-        """
+        """Return whose going makes room for so many bytes, least worth first; None: nobody's."""
         num_bytes += self.aside_bytes
         over = self._num_bytes + num_bytes - self._budget_bytes
         if num_bytes > self._budget_bytes or over <= 0:
             return () if over <= 0 else None
+        chosen = self._least_worth(over)
+        return chosen if sum(one.manifest.num_bytes for one in chosen) >= over else None
+
+    def beyond(self, num_bytes: int) -> tuple[DiskEntry, ...]:
+        """Return who must go, least worth first, for the files to take no more than so many bytes.
+
+        What was moved aside counts with them; entries in use stay.
+        """
+        return self._least_worth(self._num_bytes + self.aside_bytes - num_bytes)
+
+    def _least_worth(self, num_bytes: int) -> tuple[DiskEntry, ...]:
+        """Return idle entries that take so many bytes, or all of them.
+
+        Of several with one worth, who was used last goes last.
+        """
         chosen: list[DiskEntry] = []
         # With a number: of entries nobody can say which is less.
         turns = [(self._worth(entry), at, entry) for at, entry in enumerate(self._idle())]
         heapify(turns)
-        while over > 0 and turns:
+        while num_bytes > 0 and turns:
             chosen.append(heappop(turns)[-1])
-            over -= chosen[-1].manifest.num_bytes
-        return tuple(chosen) if over <= 0 else None
+            num_bytes -= chosen[-1].manifest.num_bytes
+        return tuple(chosen)
 
     def of_scope(self, scope: str) -> tuple[DiskEntry, ...]:
         """Return every entry that is this scope's."""

@@ -43,6 +43,8 @@ _REASONS = {
     errno.EROFS: FileReason.DENIED,
     errno.ENOENT: FileReason.GONE,
     errno.ENOTDIR: FileReason.GONE,
+    errno.ESTALE: FileReason.GONE,
+    errno.EISDIR: FileReason.FOREIGN,
     errno.ELOOP: FileReason.FOREIGN,
     errno.ENXIO: FileReason.FOREIGN,
 }

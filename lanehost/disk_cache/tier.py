@@ -153,6 +153,16 @@ class DiskTier:
             self._works.forget_rest()
         return gone
 
+    def prune(self, num_bytes: int) -> tuple[int, int]:
+        """Remove entries of least worth until the files take no more than so many bytes.
+
+        Returns how many entries go, and their bytes; entries in use stay.
+        """
+        chosen = self._index.beyond(num_bytes)
+        for entry in chosen:
+            self._works.dismiss(entry, DeleteFiles)
+        return len(chosen), sum(entry.manifest.num_bytes for entry in chosen)
+
     def take(self, outcome: FileOutcome | ShelfOutcome) -> None:
         """Take what ranks or shelf did; of an epoch that is over it says nothing any more."""
         self._works.take(outcome)

@@ -44,6 +44,7 @@ _FAULTS = {
     errno.ESTALE: FileFault.GONE,
     errno.ELOOP: FileFault.FOREIGN,
     errno.ENXIO: FileFault.FOREIGN,
+    errno.EISDIR: FileFault.FOREIGN,
 }
 
 

@@ -62,10 +62,30 @@ def test_what_is_not_whole_is_named_and_left_there(tmp_path):
     torn.write_bytes(b"")
     result = run("verify", tmp_path)
     assert result.exit_code == 1
-    assert f"{path}: checksum\n" in result.stdout
-    assert f"{torn}: torn\n" in result.stdout
+    assert f"{path}: its bytes have changed (checksum)\n" in result.stdout
+    assert f"{torn}: torn: shorter than it says, or not whole\n" in result.stdout
     assert path.exists()
     assert torn.exists()
+
+
+def test_what_cannot_be_read_is_said_beside_the_list(tmp_path):
+    entry_in(tmp_path)
+    manifest_path(tmp_path, entry_in(tmp_path, first=900).header.name).write_bytes(b"")
+    result = run("ls", tmp_path)
+    assert len(result.stdout.splitlines()) == 2
+    assert result.stderr == "lanehost: 1 manifest cannot be read; see `verify`\n"
+
+
+def test_a_folder_where_a_file_should_be_is_foreign(tmp_path):
+    path = file_of(tmp_path, entry_in(tmp_path))
+    path.unlink()
+    path.mkdir()
+    torn = manifest_path(tmp_path, entry_in(tmp_path, first=900).header.name)
+    torn.unlink()
+    torn.mkdir()
+    said = run("verify", tmp_path).stdout
+    assert f"{path}: foreign: no regular file" in said
+    assert f"{torn}: foreign: no regular file" in said
 
 
 def test_a_file_that_is_missing_is_broken(tmp_path):
@@ -151,10 +171,13 @@ async def test_a_server_is_asked_for_its_figures_and_to_verify_and_flush(tmp_pat
         assert (verified.exit_code, verified.stdout.split()[:2]) == (0, ["whole", "2"])
         flushed = await asyncio.to_thread(run, "flush", tmp_path, "--server", "--scope", "a")
         assert "disk entries      1" in flushed.stdout
+        pruned = await asyncio.to_thread(run, "prune", tmp_path, "--server", "--budget", "0")
+        assert "left bytes        0" in pruned.stdout
 
 
-@pytest.mark.parametrize("command", ["stat", "verify", "flush"])
+@pytest.mark.parametrize("command", ["stat", "verify", "flush", "prune"])
 def test_without_a_server_there_is_nobody_to_ask(tmp_path, command):
-    result = run(command, tmp_path, "--server")
+    args = ["--budget", "1"] if command == "prune" else []
+    result = run(command, tmp_path, "--server", *args)
     assert result.exit_code == 1
     assert "no server answers for this folder: UNAVAILABLE" in result.stderr

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlanehost/admin/v1/admin.proto\x12\x11lanehost.admin.v1\"\x16\n\x14GetCacheStatsRequest\"\xf2\x01\n\x15GetCacheStatsResponse\x12\x16\n\x0ememory_entries\x18\x01 \x01(\x04\x12\x15\n\rmemory_blocks\x18\x02 \x01(\x04\x12\x14\n\x0c\x64isk_entries\x18\x03 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x04 \x01(\x04\x12\x19\n\x11\x64isk_budget_bytes\x18\x05 \x01(\x04\x12\x11\n\tdisk_hits\x18\x06 \x01(\x04\x12\x13\n\x0b\x64isk_misses\x18\x07 \x01(\x04\x12\x12\n\ndisk_saves\x18\x08 \x01(\x04\x12\x14\n\x0c\x64isk_dropped\x18\t \x01(\x04\x12\x13\n\x0b\x64isk_faults\x18\n \x01(\x04\"1\n\x11\x46lushCacheRequest\x12\x12\n\x05scope\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_scope\"R\n\x12\x46lushCacheResponse\x12\x16\n\x0ememory_entries\x18\x01 \x01(\x04\x12\x14\n\x0c\x64isk_entries\x18\x02 \x01(\x04\x12\x0e\n\x06in_use\x18\x03 \x01(\x04\"\x14\n\x12VerifyCacheRequest\"E\n\x13VerifyCacheResponse\x12\r\n\x05whole\x18\x01 \x01(\x04\x12\x0e\n\x06\x62roken\x18\x02 \x01(\x04\x12\x0f\n\x07skipped\x18\x03 \x01(\x04\x32\xab\x02\n\x0c\x41\x64minService\x12\x62\n\rGetCacheStats\x12\'.lanehost.admin.v1.GetCacheStatsRequest\x1a(.lanehost.admin.v1.GetCacheStatsResponse\x12Y\n\nFlushCache\x12$.lanehost.admin.v1.FlushCacheRequest\x1a%.lanehost.admin.v1.FlushCacheResponse\x12\\\n\x0bVerifyCache\x12%.lanehost.admin.v1.VerifyCacheRequest\x1a&.lanehost.admin.v1.VerifyCacheResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dlanehost/admin/v1/admin.proto\x12\x11lanehost.admin.v1\"\x16\n\x14GetCacheStatsRequest\"\xf2\x01\n\x15GetCacheStatsResponse\x12\x16\n\x0ememory_entries\x18\x01 \x01(\x04\x12\x15\n\rmemory_blocks\x18\x02 \x01(\x04\x12\x14\n\x0c\x64isk_entries\x18\x03 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x04 \x01(\x04\x12\x19\n\x11\x64isk_budget_bytes\x18\x05 \x01(\x04\x12\x11\n\tdisk_hits\x18\x06 \x01(\x04\x12\x13\n\x0b\x64isk_misses\x18\x07 \x01(\x04\x12\x12\n\ndisk_saves\x18\x08 \x01(\x04\x12\x14\n\x0c\x64isk_dropped\x18\t \x01(\x04\x12\x13\n\x0b\x64isk_faults\x18\n \x01(\x04\"1\n\x11\x46lushCacheRequest\x12\x12\n\x05scope\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_scope\"R\n\x12\x46lushCacheResponse\x12\x16\n\x0ememory_entries\x18\x01 \x01(\x04\x12\x14\n\x0c\x64isk_entries\x18\x02 \x01(\x04\x12\x0e\n\x06in_use\x18\x03 \x01(\x04\")\n\x11PruneCacheRequest\x12\x14\n\x0c\x62udget_bytes\x18\x01 \x01(\x04\"R\n\x12PruneCacheResponse\x12\x14\n\x0c\x64isk_entries\x18\x01 \x01(\x04\x12\x12\n\ndisk_bytes\x18\x02 \x01(\x04\x12\x12\n\nleft_bytes\x18\x03 \x01(\x04\"\x14\n\x12VerifyCacheRequest\"E\n\x13VerifyCacheResponse\x12\r\n\x05whole\x18\x01 \x01(\x04\x12\x0e\n\x06\x62roken\x18\x02 \x01(\x04\x12\x0f\n\x07skipped\x18\x03 \x01(\x04\x32\x86\x03\n\x0c\x41\x64minService\x12\x62\n\rGetCacheStats\x12\'.lanehost.admin.v1.GetCacheStatsRequest\x1a(.lanehost.admin.v1.GetCacheStatsResponse\x12Y\n\nFlushCache\x12$.lanehost.admin.v1.FlushCacheRequest\x1a%.lanehost.admin.v1.FlushCacheResponse\x12Y\n\nPruneCache\x12$.lanehost.admin.v1.PruneCacheRequest\x1a%.lanehost.admin.v1.PruneCacheResponse\x12\\\n\x0bVerifyCache\x12%.lanehost.admin.v1.VerifyCacheRequest\x1a&.lanehost.admin.v1.VerifyCacheResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,10 +39,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FLUSHCACHEREQUEST']._serialized_end=370
   _globals['_FLUSHCACHERESPONSE']._serialized_start=372
   _globals['_FLUSHCACHERESPONSE']._serialized_end=454
-  _globals['_VERIFYCACHEREQUEST']._serialized_start=456
-  _globals['_VERIFYCACHEREQUEST']._serialized_end=476
-  _globals['_VERIFYCACHERESPONSE']._serialized_start=478
-  _globals['_VERIFYCACHERESPONSE']._serialized_end=547
-  _globals['_ADMINSERVICE']._serialized_start=550
-  _globals['_ADMINSERVICE']._serialized_end=849
+  _globals['_PRUNECACHEREQUEST']._serialized_start=456
+  _globals['_PRUNECACHEREQUEST']._serialized_end=497
+  _globals['_PRUNECACHERESPONSE']._serialized_start=499
+  _globals['_PRUNECACHERESPONSE']._serialized_end=581
+  _globals['_VERIFYCACHEREQUEST']._serialized_start=583
+  _globals['_VERIFYCACHEREQUEST']._serialized_end=603
+  _globals['_VERIFYCACHERESPONSE']._serialized_start=605
+  _globals['_VERIFYCACHERESPONSE']._serialized_end=674
+  _globals['_ADMINSERVICE']._serialized_start=677
+  _globals['_ADMINSERVICE']._serialized_end=1067
 # @@protoc_insertion_point(module_scope)

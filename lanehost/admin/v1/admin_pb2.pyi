@@ -48,6 +48,22 @@ class FlushCacheResponse(_message.Message):
     in_use: int
     def __init__(self, memory_entries: _Optional[int] = ..., disk_entries: _Optional[int] = ..., in_use: _Optional[int] = ...) -> None: ...
 
+class PruneCacheRequest(_message.Message):
+    __slots__ = ("budget_bytes",)
+    BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    budget_bytes: int
+    def __init__(self, budget_bytes: _Optional[int] = ...) -> None: ...
+
+class PruneCacheResponse(_message.Message):
+    __slots__ = ("disk_entries", "disk_bytes", "left_bytes")
+    DISK_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    disk_entries: int
+    disk_bytes: int
+    left_bytes: int
+    def __init__(self, disk_entries: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., left_bytes: _Optional[int] = ...) -> None: ...
+
 class VerifyCacheRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -45,6 +45,11 @@ class AdminServiceStub(object):
                 request_serializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheRequest.SerializeToString,
                 response_deserializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheResponse.FromString,
                 _registered_method=True)
+        self.PruneCache = channel.unary_unary(
+                '/lanehost.admin.v1.AdminService/PruneCache',
+                request_serializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheRequest.SerializeToString,
+                response_deserializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheResponse.FromString,
+                _registered_method=True)
         self.VerifyCache = channel.unary_unary(
                 '/lanehost.admin.v1.AdminService/VerifyCache',
                 request_serializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.VerifyCacheRequest.SerializeToString,
@@ -70,6 +75,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PruneCache(self, request, context):
+        """Removes prefixes of least worth from the disk.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def VerifyCache(self, request, context):
         """Has every rank read its file of every entry on disk; those that are not whole are moved aside.
         """
@@ -89,6 +101,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.FlushCache,
                     request_deserializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheRequest.FromString,
                     response_serializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheResponse.SerializeToString,
+            ),
+            'PruneCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneCache,
+                    request_deserializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheRequest.FromString,
+                    response_serializer=lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheResponse.SerializeToString,
             ),
             'VerifyCache': grpc.unary_unary_rpc_method_handler(
                     servicer.VerifyCache,
@@ -151,6 +168,33 @@ class AdminService(object):
             '/lanehost.admin.v1.AdminService/FlushCache',
             lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheRequest.SerializeToString,
             lanehost_dot_admin_dot_v1_dot_admin__pb2.FlushCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lanehost.admin.v1.AdminService/PruneCache',
+            lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheRequest.SerializeToString,
+            lanehost_dot_admin_dot_v1_dot_admin__pb2.PruneCacheResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,16 @@ async def test_a_flush_of_a_scope_leaves_the_others(tmp_path):
         assert (rig.engine.cache.num_entries, rig.disk.tier.index.num_entries) == (1, 1)
 
 
+async def test_a_prune_removes_from_the_disk_what_is_too_much(tmp_path):
+    async with answering(tmp_path, scopes=("a", "b")) as rig:
+        num_bytes = rig.disk.tier.index.num_bytes
+        pruned = await ask(tmp_path, "PruneCache", pb.PruneCacheRequest(budget_bytes=num_bytes - 1))
+        assert (pruned.disk_entries, pruned.disk_bytes) == (1, num_bytes // 2)
+        assert pruned.left_bytes == rig.disk.tier.index.num_bytes == num_bytes // 2
+        # What is in memory stays there.
+        assert rig.engine.cache.num_entries == 2
+
+
 async def test_what_is_whole_is_verified_and_stays(tmp_path):
     async with answering(tmp_path, scopes=("a", "b")) as rig:
         said = await ask(tmp_path, "VerifyCache", pb.VerifyCacheRequest())

@@ -103,6 +103,21 @@ def test_an_entry_that_nobody_uses_any_more_loses_its_worth():
     assert [entry.manifest.token_ids[0] for entry in index.victims(100)] == [0]
 
 
+def test_beyond_fewer_bytes_are_the_least_worth_and_never_one_in_use():
+    index = index_of(
+        manifest_of(range(8), hits=3, used=1),
+        manifest_of(range(100, 108), hits=1, used=2),
+        manifest_of(range(200, 208), hits=2, used=3),
+        budget=1000,
+    )
+    assert index.beyond(300) == ()
+    assert [entry.manifest.token_ids[0] for entry in index.beyond(150)] == [100, 200]
+    index.note_aside(10)
+    assert [entry.manifest.token_ids[0] for entry in index.beyond(300)] == [100]
+    index.find("s", tuple(range(100, 109))).num_users = 1
+    assert [entry.manifest.token_ids[0] for entry in index.beyond(0)] == [200, 0]
+
+
 def test_an_entry_in_use_is_never_a_victim():
     index = index_of(manifest_of(range(8)), budget=100)
     entry = index.find("s", tuple(range(9)))

@@ -1,3 +1,4 @@
+import errno
 import os
 from dataclasses import replace
 
@@ -73,9 +74,17 @@ def test_one_that_is_not_there_is_missing(entry, path):
     assert check_rank_file(path, entry.header) is FileReason.MISSING
 
 
-def test_one_that_cannot_be_read_says_so(entry, path):
+def test_a_folder_is_foreign(entry, path):
     path.unlink()
     path.mkdir()
+    assert check_rank_file(path, entry.header) is FileReason.FOREIGN
+
+
+def test_one_that_cannot_be_read_says_so(entry, path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr("lanehost.disk_cache.rank_file.open_regular", fail)
     assert check_rank_file(path, entry.header) is FileReason.IO
 
 

@@ -148,6 +148,21 @@ def test_a_flush_of_a_scope_leaves_others():
     assert rig.tier.flush(None) == (1, 0)
 
 
+def test_a_prune_removes_files_until_they_fit_and_leaves_what_is_in_use():
+    rig = TierRig()
+    for first in (0, 100, 200):
+        rig.saved(range(first, first + 8))
+    assert rig.fetch(range(9))
+    each = rig.index.num_bytes // 3
+    assert rig.tier.prune(3 * each) == (0, 0)
+    assert rig.tier.prune(2 * each) == (1, each)
+    assert rig.tier.prune(0) == (1, each)
+    rig.settle()
+    assert rig.fetched == [True]
+    assert [entry.manifest.token_ids[0] for entry in rig.index] == [0]
+    assert len(rig.disk.manifests) == 1
+
+
 def test_nothing_comes_of_saves_that_are_flushed():
     rig = TierRig()
     rig.save(range(8))
