@@ -10,15 +10,23 @@ from ranks.weights.row_table import RowTable
 
 
 class Embedding:
-    """The table of all tokens, whole on every rank."""
+    """The table of all tokens, whole on every rank.
 
-    def __init__(self, table: RowTable) -> None:
-        """Take [vocab, hidden]."""
+    Args:
+        table: [vocab, hidden].
+        scale: Multiplies each row, rounded to the type of the rows first; None multiplies none.
+    """
+
+    def __init__(self, table: RowTable, scale: float | None = None) -> None:
         self._table = table
+        self._scale = scale
 
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """int64 [rows] → [rows, hidden]."""
-        return self._table.look_up(token_ids)
+        """int64 [rows] → [rows, hidden], the caller's to write to."""
+        rows = self._table.look_up(token_ids)
+        if self._scale is None:
+            return rows
+        return rows.mul_(torch.tensor(self._scale).to(dtype=rows.dtype, device=rows.device))
 
 
 class Head:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ranks.weights.model_config import FactorRope, LinearRope, Llama3Rope, ModelConfig
+from ranks.weights.model_config import FactorRope, LinearRope, Llama3Rope, Rope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,10 @@ class Rotation:
 class Rotary:
     """Makes the rotation of a step from its positions."""
 
-    def __init__(self, config: ModelConfig, *, device: torch.device, dtype: torch.dtype) -> None:
-        self._frequencies = _frequencies(config).to(device)
+    def __init__(
+        self, rope: Rope, *, head_dim: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._frequencies = _frequencies(rope, head_dim).to(device)
         self._dtype = dtype
 
     def at(self, positions: torch.Tensor) -> Rotation:
@@ -45,11 +47,11 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return (heads * rotation.cos).add_(swapped.mul_(rotation.signed_sin))
 
 
-def _frequencies(config: ModelConfig) -> torch.Tensor:
+def _frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
     """float32 [head_dim / 2]."""
-    steps = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
-    frequencies: torch.Tensor = 1.0 / (config.rope_theta**steps)
-    match config.rope_scaling:
+    steps = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    frequencies: torch.Tensor = 1.0 / (rope.theta**steps)
+    match rope.scaling:
         case None:
             return frequencies
         case LinearRope(factor=factor):

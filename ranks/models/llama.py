@@ -1,4 +1,4 @@
-"""The llama family: Llama, SmolLM2, Mistral, Qwen2, Qwen3.
+"""The llama-like families, computed with torch: Llama, SmolLM2, Mistral, Qwen2, Qwen3, Gemma 3.
 
 The cut: KV groups with their query heads, MLP columns and the vocabulary, each in
 `num_shards` runs; the embedding is whole on every rank. Merged products (q, k and v)
@@ -6,6 +6,8 @@ hold the columns of all held shards; row-parallel ones stay apart per shard (ADR
 
     x ── norm ── qkv ── rotate ── attend ── output (sum over shards) ── + x
       ── norm ── gate, up ── silu · ── down (sum over shards) ── + x
+
+Gemma 3 has layers of its own (`ranks.models.gemma_loader`), and may have eyes.
 """
 
 from collections.abc import Sequence
@@ -47,6 +49,14 @@ class LlamaLayer:
         return x.add_(self.mlp(self.mlp_norm(x), step.collective))
 
 
+class Layer(Protocol):
+    """One layer of this rank, whatever its family."""
+
+    def __call__(self, x: torch.Tensor, step: AttentionStep) -> torch.Tensor:
+        """[padded rows, hidden] → the same; may write into `x`."""
+        ...
+
+
 class ImageEncoder(Protocol):
     """From pixels to the rows that stand for an image; whole on every rank."""
 
@@ -65,7 +75,7 @@ class LlamaParts:
     """The parts of a model on this rank, as the loader makes them."""
 
     embedding: Embedding
-    layers: tuple[LlamaLayer, ...]
+    layers: tuple[Layer, ...]
     norm: RmsNorm
     head: Head
     image_encoder: ImageEncoder | None = None
@@ -113,7 +123,11 @@ class Llama:
         self._heads = heads
         self._parts = parts
         self._like = like
-        self._rotary = Rotary(config, device=like.device, dtype=like.dtype)
+        ropes = [config.rope] if config.gemma is None else [config.rope, config.gemma.local_rope]
+        self._rotaries = [
+            Rotary(rope, head_dim=config.head_dim, device=like.device, dtype=like.dtype)
+            for rope in ropes
+        ]
         self._num_layers_run = 0
 
     def kv_bytes_per_block(self, block_size: int) -> int:
@@ -177,7 +191,7 @@ class Llama:
         kv.open_blocks(inputs.opened_blocks)
         return PassState(
             inputs=inputs,
-            rotations=(self._rotary.at(inputs.positions),),
+            rotations=tuple(rotary.at(inputs.positions) for rotary in self._rotaries),
             hidden={
                 window: find_hidden(inputs, window) for window in set(self.config.layer_windows)
             },

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ranks.layers.attention import AttentionHeads, AttentionKind, SelfAttention
 from ranks.layers.embedding import Embedding, Head
 from ranks.layers.linear import Linear, RowParallelLinear
-from ranks.layers.mlp import GatedMlp
+from ranks.layers.mlp import Activation, GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.models.llama import Llama, LlamaLayer, LlamaParts
 from ranks.shards import Shards, join_heads
@@ -28,7 +28,7 @@ def load_llama(config: ModelConfig, shards: Shards, reader: TensorReader) -> Lla
     Raises:
         BadCheckpoint: A tensor is missing, unknown, misshapen or of an unsupported type.
     """
-    loader = _Loader(config, shards, reader)
+    loader = LlamaReader(config, shards, reader)
     embedding, head = loader.embedding_and_head()
     layers = tuple(loader.layer(number) for number in range(config.num_layers))
     norm = loader.norm("norm.weight", config.hidden_size)
@@ -42,8 +42,8 @@ def load_llama(config: ModelConfig, shards: Shards, reader: TensorReader) -> Lla
     )
 
 
-class _Loader:
-    """Knows how each tensor is named and cut."""
+class LlamaReader:
+    """Reads the parts of a llama-like model: knows how each tensor is named and cut."""
 
     def __init__(self, config: ModelConfig, shards: Shards, reader: TensorReader) -> None:
         self._config = config
@@ -56,7 +56,8 @@ class _Loader:
             num_heads=len(held.queries), num_kv_heads=len(held.kv), head_dim=config.head_dim
         )
 
-    def embedding_and_head(self) -> tuple[Embedding, Head]:
+    def embedding_and_head(self, scale: float | None = None) -> tuple[Embedding, Head]:
+        """The table of tokens, whose rows are multiplied by `scale`, and this rank's logits."""
         config = self._config
         shape = (config.vocab_size, config.hidden_size)
         part = _joined(self._shards.held_parts(config.vocab_size, multiple=_COLUMN_MULTIPLE))
@@ -67,28 +68,42 @@ class _Loader:
         else:
             table = self._reader.table("embed_tokens.weight", shape)
             weight = self._reader.matrix("lm_head.weight", shape, rows=part)
-        return Embedding(table), Head(weight)
+        return Embedding(table, scale), Head(weight)
 
     def norm(self, name: str, width: int) -> RmsNorm:
+        """A norm of the model's type."""
         return RmsNorm(self._reader.vector(name, width), self._config.norm_eps)
 
     def layer(self, number: int) -> LlamaLayer:
+        """One layer."""
         prefix, width = f"layers.{number}", self._config.hidden_size
         return LlamaLayer(
             input_norm=self.norm(f"{prefix}.input_layernorm.weight", width),
-            attention=self._attention(number, f"{prefix}.self_attn"),
+            attention=self.attention(
+                number,
+                self._qk_norm(f"{prefix}.self_attn"),
+                AttentionKind(
+                    window=self._config.layer_windows[number], scale=self._config.head_dim**-0.5
+                ),
+            ),
             mlp_norm=self.norm(f"{prefix}.post_attention_layernorm.weight", width),
-            mlp=self._mlp(f"{prefix}.mlp"),
+            mlp=self.mlp(number, Activation.SILU),
         )
 
-    def _attention(self, number: int, prefix: str) -> SelfAttention:
-        config = self._config
-        norms = None
-        if config.has_qk_norm:
-            norms = (
-                self.norm(f"{prefix}.q_norm.weight", config.head_dim),
-                self.norm(f"{prefix}.k_norm.weight", config.head_dim),
-            )
+    def _qk_norm(self, prefix: str) -> tuple[RmsNorm, RmsNorm] | None:
+        if not self._config.has_qk_norm:
+            return None
+        width = self._config.head_dim
+        return (
+            self.norm(f"{prefix}.q_norm.weight", width),
+            self.norm(f"{prefix}.k_norm.weight", width),
+        )
+
+    def attention(
+        self, number: int, qk_norm: tuple[RmsNorm, RmsNorm] | None, kind: AttentionKind
+    ) -> SelfAttention:
+        """The attention of one layer."""
+        config, prefix = self._config, f"layers.{number}.self_attn"
         return SelfAttention(
             layer=number,
             heads=self.heads,
@@ -99,8 +114,8 @@ class _Loader:
                 parts=[self._head_rows(part.queries) for part in self._head_parts],
                 has_bias=config.has_output_bias,
             ),
-            qk_norm=norms,
-            kind=AttentionKind(window=config.layer_windows[number], scale=config.head_dim**-0.5),
+            qk_norm=qk_norm,
+            kind=kind,
         )
 
     def _head_rows(self, heads: range) -> range:
@@ -122,7 +137,9 @@ class _Loader:
                 biases.append(self._reader.vector(f"{prefix}.{name}_proj.bias", total, part=rows))
         return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
-    def _mlp(self, prefix: str) -> GatedMlp:
+    def mlp(self, number: int, activation: Activation) -> GatedMlp:
+        """The MLP of one layer."""
+        prefix = f"layers.{number}.mlp"
         return GatedMlp(
             gate=self._mlp_columns(f"{prefix}.gate_proj"),
             up=self._mlp_columns(f"{prefix}.up_proj"),
@@ -132,6 +149,7 @@ class _Loader:
                 parts=self._mlp_parts,
                 has_bias=self._config.has_mlp_bias,
             ),
+            activation=activation,
         )
 
     def _mlp_columns(self, prefix: str) -> Linear:

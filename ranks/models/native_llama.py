@@ -94,7 +94,8 @@ class NativeLlama:
         self._engine = engine
         self._num_threads = num_threads
         self._rotations = Rotations(
-            Rotary(config, device=self.device, dtype=torch.float32), config.head_dim // 2
+            Rotary(config.rope, head_dim=config.head_dim, device=self.device, dtype=torch.float32),
+            config.head_dim // 2,
         )
 
     def kv_bytes_per_block(self, block_size: int) -> int:

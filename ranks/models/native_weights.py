@@ -66,7 +66,7 @@ def why_not_native(config: ModelConfig, source: WeightSource) -> str | None:
     """What of a checkpoint the kernels do not take as it is; None when they take all."""
     if not isinstance(source, GgufFile):
         return "the weights are no GGUF file"
-    return _why_not_stored(config, source) or why_not_fitting(config)
+    return why_not_fitting(config) or _why_not_stored(config, source)
 
 
 def why_not_rounded(config: ModelConfig, source: WeightSource) -> str | None:
@@ -81,7 +81,9 @@ def why_not_rounded(config: ModelConfig, source: WeightSource) -> str | None:
 
 
 def why_not_fitting(config: ModelConfig) -> str | None:
-    """What size of a model the kernels do not take; None when they take all."""
+    """What of a model's family or sizes the kernels do not take; None when they take all."""
+    if config.gemma is not None:
+        return f"the kernels do not compute the family {config.family}"
     for what, size, multiple in (
         ("hidden_size", config.hidden_size, GROUP),
         ("intermediate_size", config.intermediate_size, GROUP),

@@ -13,6 +13,7 @@ import torch
 from ranks.errors import BadCheckpoint
 from ranks.gguf_header import shortened
 from ranks.kv_store import KvStore
+from ranks.models.gemma_loader import load_gemma
 from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
 from ranks.models.native_loader import load_native
@@ -304,4 +305,5 @@ def load_model(
             num_threads = torch.get_num_threads()
             return load_native(config, shards, reader, matrices, num_threads=num_threads)
         reader = TensorReader(source, device=device, dtype=dtype, on_progress=on_progress)
-        return load_llama(config, shards, reader)
+        load = load_llama if config.gemma is None else load_gemma
+        return load(config, shards, reader)

@@ -10,12 +10,17 @@ from ranks.weights.gguf_file import GgufFile
 from ranks.weights.model_config import (
     MAX_HEAD_DIM,
     FactorRope,
+    GemmaConfig,
     LinearRope,
     ModelConfig,
+    Rope,
     RopeScaling,
 )
 
-_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_GEMMA = "gemma3"
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", _GEMMA)
+# Every so-manieth layer of Gemma 3 sees all; its largest model scales scores in another way.
+_PATTERN, _LAYERS_OF_27B = 6, 62
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
@@ -32,6 +37,8 @@ def read_gguf_config(path: Path, file: GgufFile) -> ModelConfig:
             f"{path}: general.architecture is {architecture!r}, "
             f"supported are {', '.join(_ARCHITECTURES)}"
         )
+    if architecture == _GEMMA:
+        file.use_gemma_names()
     config = _build(_Fields(path, file, str(architecture)))
     if architecture == "llama":
         file.undo_interleaving(config.head_dim)
@@ -95,9 +102,39 @@ def _build(fields: _Fields) -> ModelConfig:
         has_qkv_bias=fields.has("layers.0.self_attn.q_proj.bias"),
         has_output_bias=fields.has("layers.0.self_attn.o_proj.bias"),
         has_mlp_bias=fields.has("layers.0.mlp.up_proj.bias"),
-        has_qk_norm=fields.architecture == "qwen3",
+        has_qk_norm=fields.architecture in ("qwen3", _GEMMA),
         is_tied=not fields.has("lm_head.weight"),
-        layer_windows=(None,) * max(0, min(num_layers, 1 << 16)),
+        layer_windows=_windows(fields, num_layers, context_length),
+        gemma=_gemma(fields, num_layers) if fields.architecture == _GEMMA else None,
+    )
+
+
+def _windows(fields: _Fields, num_layers: int, context_length: int) -> tuple[int | None, ...]:
+    window = fields.whole("attention.sliding_window", 0)
+    kept = window if fields.architecture == _GEMMA and 0 < window < context_length else None
+    return tuple(kept if one else None for one in _local_layers(num_layers))
+
+
+def _local_layers(num_layers: int) -> tuple[bool, ...]:
+    """Which layers of Gemma 3 see a window only: llama.cpp knows it, its files do not say it."""
+    return tuple((layer + 1) % _PATTERN != 0 for layer in range(max(0, min(num_layers, 1 << 16))))
+
+
+def _gemma(fields: _Fields, num_layers: int) -> GemmaConfig:
+    """What llama.cpp takes for granted of the architecture; it has put the 1 into the norms."""
+    for name in ("final_logit_softcapping", "attn_logit_softcapping"):
+        if fields.real(name, 0.0):
+            raise fields.error(f"{_GEMMA}.{name} is {fields.real(name)}: not supported")
+    hidden_size = fields.whole("embedding_length")
+    num_heads = max(1, fields.whole("attention.head_count"))
+    head_dim = fields.whole("attention.key_length", hidden_size // num_heads)
+    width = hidden_size // num_heads if num_layers == _LAYERS_OF_27B else head_dim
+    return GemmaConfig(
+        local_rope=Rope(theta=fields.real("rope.freq_base_swa", 10_000.0), scaling=None),
+        is_local=_local_layers(num_layers),
+        score_scale=max(1, width) ** -0.5,
+        embedding_scale=max(1, hidden_size) ** 0.5,
+        norm_offset=0.0,
     )
 
 
@@ -117,7 +154,7 @@ def _refuse_unbuilt(fields: _Fields, *, head_dim: int, context_length: int) -> N
                 f"{fields.architecture}.{name} is {value}: only the head's {head_dim} is supported"
             )
     window = fields.whole("attention.sliding_window", 0)
-    if 0 < window < context_length:
+    if 0 < window < context_length and fields.architecture != _GEMMA:
         raise fields.error(
             f"{fields.architecture}.attention.sliding_window is {window}, below the context "
             f"of {context_length}: not supported from GGUF"

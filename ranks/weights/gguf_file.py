@@ -5,6 +5,7 @@ stores q and k of the architecture `llama` with the two halves of each head
 interleaved; that is undone here, so that one rotary code serves all (ADR 2).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,12 @@ _LAYER_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+# Gemma 3 has norms behind attention and MLP too.
+_GEMMA_NAMES = _LAYER_NAMES | {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 _INTERLEAVED = ("self_attn.q_proj.", "self_attn.k_proj.")
 
 
@@ -53,18 +60,26 @@ class GgufFile:
         self._data = map_gguf(path)
         self.header: GgufHeader = read_gguf_header(path, self._data)
         self._infos: dict[str, TensorInfo] = {}
-        for info in self.header.tensors.values():
-            self._add(info)
+        self._name_all(_LAYER_NAMES)
         self._interleaved_head_dim: int | None = None
 
-    def _add(self, info: TensorInfo) -> None:
-        name = _translate(info.name)
+    def _name_all(self, layer_names: Mapping[str, str]) -> None:
+        self._infos = {}
+        for info in self.header.tensors.values():
+            self._add(info, layer_names)
+
+    def _add(self, info: TensorInfo, layer_names: Mapping[str, str]) -> None:
+        name = _translate(info.name, layer_names)
         if name in self._infos:
             raise BadCheckpoint(
                 f"{self._path}: tensors {self._infos[name].name!r} and {info.name!r} "
                 f"are both {name!r}"
             )
         self._infos[name] = info
+
+    def use_gemma_names(self) -> None:
+        """Name tensors as a Hugging Face checkpoint of Gemma 3 does."""
+        self._name_all(_GEMMA_NAMES)
 
     def undo_interleaving(self, head_dim: int) -> None:
         """Read q and k as llama.cpp stores them for the architecture `llama`."""
@@ -179,12 +194,12 @@ class GgufFile:
         return pairs.transpose(1, 2).reshape(tensor.shape)
 
 
-def _translate(name: str) -> str:
+def _translate(name: str, layer_names: Mapping[str, str]) -> str:
     """The Hugging Face name; what has none keeps its own and is refused as unknown later."""
     stem, _, suffix = name.rpartition(".")
     parts = stem.split(".")
-    if len(parts) == 3 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:  # noqa: PLR2004 (blk.0.attn_q)
-        return f"layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{suffix}"
+    if len(parts) == 3 and parts[0] == "blk" and parts[2] in layer_names:  # noqa: PLR2004 (blk.0.attn_q)
+        return f"layers.{parts[1]}.{layer_names[parts[2]]}.{suffix}"
     return f"{_NAMES[stem]}.{suffix}" if stem in _NAMES else name
 
 

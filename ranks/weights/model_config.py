@@ -1,4 +1,4 @@
-"""What the llama family needs to know of a model, read from either kind of checkpoint.
+"""What the families need to know of a model, read from either kind of checkpoint.
 
 Laws: a config that is built has been checked; nobody checks it again. Its digest is
 the same on every rank, whatever the files looked like.
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ranks.errors import BadCheckpoint
-
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 # Above these a file is taken for hostile; the largest known models stay far below.
 MAX_HEAD_DIM = 4096
@@ -74,11 +72,48 @@ RopeScaling = LinearRope | Llama3Rope | FactorRope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rope:
+    """Rotary positions: the base of their frequencies, and how those are scaled."""
+
+    theta: float
+    scaling: RopeScaling | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmaConfig:
+    """What Gemma 3 has beyond a llama.
+
+    `local_rope` holds for the layers of which `is_local` says so. Norms multiply by what the
+    file holds plus `norm_offset`, scores by `score_scale`, embeddings by `embedding_scale`.
+    """
+
+    local_rope: Rope
+    is_local: tuple[bool, ...]
+    score_scale: float
+    embedding_scale: float
+    norm_offset: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            BadCheckpoint: A number is out of bounds.
+        """
+        for name, value in (
+            ("score_scale", self.score_scale),
+            ("embedding_scale", self.embedding_scale),
+            ("theta of local layers", self.local_rope.theta),
+        ):
+            if not 0 < value < math.inf:
+                raise BadCheckpoint(f"{name} is {value}, it must be positive and finite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Facts of a model; the same on every rank.
 
     `layer_windows` holds, for each layer, how many positions back a token sees, itself
-    included; None sees all.
+    included; None sees all. `gemma` is None for the llama-like families.
     """
 
     family: str
@@ -99,6 +134,7 @@ class ModelConfig:
     has_qk_norm: bool
     is_tied: bool
     layer_windows: tuple[int | None, ...]
+    gemma: GemmaConfig | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers against each other and against bounds.
@@ -135,11 +171,19 @@ class ModelConfig:
             )
 
     @property
+    def rope(self) -> Rope:
+        """Rotary positions of the layers that have none of their own."""
+        return Rope(theta=self.rope_theta, scaling=self.rope_scaling)
+
+    @property
     def queries_per_kv_head(self) -> int:
         """Query heads that share one KV head."""
         return self.num_heads // self.num_kv_heads
 
     def digest(self) -> str:
         """BLAKE2b over all fields, in hex."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        values = dataclasses.asdict(self)
+        if self.gemma is None:
+            del values["gemma"]  # a model without it has the digest that it always had
+        text = json.dumps(values, sort_keys=True)
         return blake2b(text.encode(), digest_size=32).hexdigest()

@@ -108,6 +108,13 @@ class TensorReader:
         self._check(name, (length,))
         return self._read(name, range(length) if part is None else part, None)
 
+    def wide_vector(self, name: str, length: int) -> torch.Tensor:
+        """Read a vector as float32, whatever the others are read as."""
+        self._check(name, (length,))
+        tensor = self._source.read(name, rows=range(length), columns=None)
+        self._note_done(name)
+        return tensor.to(device=self._device, dtype=torch.float32)
+
     def made_of(self, name: str, shape: tuple[int, int], make: Callable[[], _Made]) -> _Made:
         """Call `make`, which reads of a matrix whose whole shape is `shape` by itself."""
         self._check(name, shape)

@@ -11,11 +11,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ranks.errors import BadCheckpoint
-from ranks.weights.hf_config import read_json
+from ranks.weights.json_fields import read_json
 from ranks.weights.row_table import RowTable, TensorRows
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+# What stands before a text model's names: alone, or beside one that sees, old and new.
+_TEXT_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -33,7 +35,7 @@ class SafetensorsFolder:
         try:
             file = safe_open(path, framework="pt")
             for stored_name in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                name = stored_name.removeprefix("model.")
+                name = _translate(stored_name)
                 if name in self._slices:
                     raise BadCheckpoint(f"{path}: tensor {stored_name!r} is there twice")
                 self._slices[name] = file.get_slice(stored_name)
@@ -87,6 +89,16 @@ class SafetensorsFolder:
         """
         num_rows = self._slices[name].get_shape()[0]
         return TensorRows(self.read(name, rows=range(num_rows), columns=None), dtype)
+
+
+def _translate(name: str) -> str:
+    """The name without what stands before it."""
+    for prefix in _TEXT_PREFIXES:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    inner = "vision_tower.vision_model."
+    return f"vision_tower.{name.removeprefix(inner)}" if name.startswith(inner) else name
 
 
 def _find_files(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional
 
 from ranks.layers.linear import Linear, RowParallelLinear
-from ranks.layers.mlp import GatedMlp, _silu
+from ranks.layers.mlp import Activation, GatedMlp, activate
 from ranks.shards import NoCollective
 
 
@@ -24,10 +24,11 @@ def test_it_is_the_gated_product_of_the_definition():
 
 
 @pytest.mark.parametrize("width", [16, 112, 800, 1536])
-def test_silu_gives_a_row_the_same_bits_wherever_it_lies(width, num_threads):
+@pytest.mark.parametrize("activation", Activation)
+def test_an_activation_gives_a_row_the_same_bits_wherever_it_lies(width, num_threads, activation):
     x = torch.randn(512, width, generator=torch.Generator().manual_seed(1)) * 3
     torch.set_num_threads(1)
-    expected = torch.cat([_silu(part.clone()) for part in x.split(4)])
+    expected = torch.cat([activate(part.clone(), activation) for part in x.split(4)])
     torch.set_num_threads(num_threads)
     for rows in (4, 8, 12, 20, 44, 100, 300, 512):
-        assert torch.equal(_silu(x[:rows].clone()), expected[:rows])
+        assert torch.equal(activate(x[:rows].clone(), activation), expected[:rows])

@@ -15,7 +15,7 @@ POSITIONS = torch.tensor([0, 1, 2, 3, 63, 64, 100, 511, 1023])
 
 
 def make_rotary(config, dtype=torch.float32):
-    return Rotary(config, device=CPU, dtype=dtype)
+    return Rotary(config.rope, head_dim=config.head_dim, device=CPU, dtype=dtype)
 
 
 @pytest.mark.parametrize("family", ["llama", "llama3_rope", "linear_rope"])

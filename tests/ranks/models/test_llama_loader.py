@@ -69,7 +69,9 @@ def test_the_rope_factors_of_llama_cpp_are_the_frequencies_of_llama3(tmp_path):
     assert len(set(found.config.rope_scaling.factors)) > 3  # kept, blended and divided ones
     torch.testing.assert_close(
         *(
-            Rotary(one.config, device=CPU, dtype=torch.float32)._frequencies
+            Rotary(
+                one.config.rope, head_dim=one.config.head_dim, device=CPU, dtype=torch.float32
+            )._frequencies
             for one in (found, expected)
         ),
         rtol=1e-6,

@@ -24,7 +24,7 @@ def rotary(tmp_path_factory):
     FAMILIES["llama"]().save_pretrained(folder)
     config = read_hf_config(folder / "config.json")
     assert config.head_dim == HEAD_DIM
-    return Rotary(config, device=CPU, dtype=torch.float32)
+    return Rotary(config.rope, head_dim=config.head_dim, device=CPU, dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")

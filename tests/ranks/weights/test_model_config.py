@@ -1,9 +1,18 @@
 import dataclasses
+import json
+from hashlib import blake2b
 
 import pytest
 
 from ranks.errors import BadCheckpoint
-from ranks.weights.model_config import FactorRope, LinearRope, Llama3Rope, ModelConfig
+from ranks.weights.model_config import (
+    FactorRope,
+    GemmaConfig,
+    LinearRope,
+    Llama3Rope,
+    ModelConfig,
+    Rope,
+)
 
 GOOD = ModelConfig(
     family="llama", vocab_size=301, context_length=1024, hidden_size=96, intermediate_size=168,
@@ -60,3 +69,34 @@ def test_the_digest_is_of_all_fields():
     }
     assert len(digests) == 5
     assert GOOD.digest() == dataclasses.replace(GOOD).digest()
+
+
+def test_what_only_some_families_have_does_not_change_the_digest_of_others():
+    config = GOOD
+    assert config.gemma is None
+    digest = config.digest()
+    gemma = GemmaConfig(
+        local_rope=Rope(theta=1e4, scaling=None),
+        is_local=(True,),
+        score_scale=0.25,
+        embedding_scale=8.0,
+        norm_offset=1.0,
+    )
+    changed = {
+        dataclasses.replace(config, gemma=one).digest()
+        for one in (gemma, dataclasses.replace(gemma, norm_offset=0.0))
+    }
+    assert len(changed | {digest}) == 3
+    # As the version before it had it: the fields that were there then, in their order by name.
+    old = {key: value for key, value in dataclasses.asdict(config).items() if key != "gemma"}
+    text = json.dumps(old, sort_keys=True)
+    assert digest == blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+@pytest.mark.parametrize("field", ["score_scale", "embedding_scale"])
+def test_a_scale_that_is_no_scale_is_refused(field):
+    values = {"score_scale": 0.25, "embedding_scale": 8.0, field: float("inf")}
+    with pytest.raises(BadCheckpoint, match=f"{field} is inf"):
+        GemmaConfig(
+            local_rope=Rope(theta=1e4, scaling=None), is_local=(), norm_offset=1.0, **values
+        )
