@@ -17,6 +17,9 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 TEMPLATE_JINJA = "chat_template.jinja"
 TEMPLATE_JSON = "chat_template.json"
 
+# What Gemma 3's class takes for a field that its config leaves out.
+_GEMMA = {"vocab_size": 262_208, "max_position_embeddings": 131_072}
+
 
 class HfFolder:
     """One model folder; every file is read when it is asked for."""
@@ -73,3 +76,23 @@ class HfFolder:
         if not isinstance(fields, dict):
             raise StartupFailed(f"{self.path / name} holds no JSON object; download it again")
         return fields
+
+
+def text_config(folder: HfFolder) -> dict[str, Any]:
+    """Give the fields of config.json that are of the text model, some over its defaults.
+
+    A model with eyes has them in an object of their own.
+
+    Raises:
+        StartupFailed: the file cannot be read, or that object is none.
+    """
+    fields = folder.need_fields(CONFIG)
+    kind = fields.get("model_type")
+    if kind == "gemma3_text":
+        return _GEMMA | fields
+    if kind != "gemma3":
+        return fields
+    inner = fields.get("text_config")
+    if not isinstance(inner, dict):
+        raise folder.wrong(CONFIG, "text_config", f"is {inner!r}, an object is needed")
+    return _GEMMA | inner

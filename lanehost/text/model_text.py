@@ -21,6 +21,7 @@ from lanehost.text.hf_folder import (
     TEMPLATE_JSON,
     TOKENIZER_CONFIG,
     HfFolder,
+    text_config,
 )
 from lanehost.text.hf_tokenizer import special_token, tokenizer_from_folder
 from lanehost.text.panics import panics_as
@@ -132,7 +133,7 @@ def _from_gguf(fields: GgufFields) -> ModelText:
 
 
 def _from_folder(folder: HfFolder) -> ModelText:
-    config = folder.need_fields(CONFIG)
+    config = text_config(folder)
     vocab_size = _positive(folder, config, "vocab_size")
     tokenizer = tokenizer_from_folder(folder)
     template = _compile(

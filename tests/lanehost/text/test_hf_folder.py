@@ -1,9 +1,11 @@
 """The laws of lanehost.text.hf_folder."""
 
+import json
+
 import pytest
 
 from lanehost.errors import StartupFailed
-from lanehost.text.hf_folder import HfFolder
+from lanehost.text.hf_folder import HfFolder, text_config
 
 
 def test_files_are_read_by_name(tmp_path):
@@ -46,3 +48,28 @@ def test_a_folder_in_place_of_a_file_is_named(tmp_path):
 
     with pytest.raises(StartupFailed, match=r"a\.json cannot be read"):
         HfFolder(tmp_path).text("a.json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"model_type": "llama", "vocab_size": 5}, {"vocab_size": 5}),
+        ({"model_type": "gemma3_text"}, {"vocab_size": 262_208}),
+        ({"model_type": "gemma3_text", "vocab_size": 5}, {"vocab_size": 5}),
+        (
+            {"model_type": "gemma3", "vocab_size": 7, "text_config": {"vocab_size": 5}},
+            {"vocab_size": 5, "max_position_embeddings": 131_072},
+        ),
+        ({"model_type": "gemma3", "text_config": {}}, {"vocab_size": 262_208}),
+    ],
+)
+def test_the_text_of_a_model_with_eyes_has_an_object_of_its_own(tmp_path, fields, expected):
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    found = text_config(HfFolder(tmp_path))
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_model_with_eyes_and_no_text_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3"}))
+    with pytest.raises(StartupFailed, match="field text_config is None, an object is needed"):
+        text_config(HfFolder(tmp_path))

@@ -17,6 +17,7 @@ from tests.support.text_models import (
     write_folder,
     write_gguf,
 )
+from tests.support.tiny_gemma3 import TOKEN_ID, VOCAB_SIZE, write_tiny_gemma3
 
 HELLO = (ChatMessage(role=Role.USER, content="hello"),)
 RENDERED = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
@@ -224,3 +225,13 @@ def test_neither_torch_nor_transformers_is_loaded(tmp_path):
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_gemma_with_eyes_is_read_with_its_ends_and_template(tmp_path):
+    text = load_model_text(write_tiny_gemma3(tmp_path / "gemma"))
+    assert (text.vocab_size, text.context_length) == (VOCAB_SIZE, 1024)
+    assert text.eos_token_ids == {TOKEN_ID["<eos>"], TOKEN_ID["<end_of_turn>"]}
+    rendered = text.template.render((ChatMessage(role=Role.USER, content="hi"),))
+    assert rendered == "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n"
+    ids = text.tokenizer.encode_rendered(rendered)
+    assert ids[:2] == [TOKEN_ID["<bos>"], TOKEN_ID["<start_of_turn>"]]
