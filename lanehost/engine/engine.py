@@ -267,12 +267,13 @@ class Engine:
 
     def _hear_of_image(self, outcome: ImageOutcome) -> None:
         end = self._staged.take(outcome)
+        # Some may have ended in this very turn.
         for job_id, waited_s in end.waited_s.items():
-            ticket = self._tickets[job_id]
-            ticket.encode_s = max(ticket.encode_s, waited_s)
+            if (ticket := self._tickets.get(job_id)) is not None:
+                ticket.encode_s = max(ticket.encode_s, waited_s)
         for job_id in end.failed_job_ids:
-            if (found := self._tickets.get(job_id)) is not None:
-                self._end(found, Failed(error=image_error(outcome)))
+            if (ticket := self._tickets.get(job_id)) is not None:
+                self._end(ticket, Failed(error=image_error(outcome)))
 
     def _retire_step(self, outcome: StepResult | StepRefused) -> None:
         if self._backend is None:  # late: its epoch has ended, and what it drew is drawn again

@@ -4,9 +4,10 @@ What is wanted is read off the lanes, turn after turn: an image whose rows a lan
 computed yet. So however a job ends, parks or is carried into the next epoch, what it wanted is
 wanted no more in that very turn, and nothing has to be taken back by anybody else.
 
-Laws: images are ordered as lanes sat down and as they stand in the prompt, so whoever has one
-that is ready has the next one that it needs, and goes on; rows that are ordered or kept never
-pass the room; rows that a plan in flight or the open pass may read are never dropped; an encode
+Laws: images are ordered as lanes sat down and as they stand in the prompt; the one that the
+oldest lane needs next is always kept, or comes as soon as room is free, if need be in the place
+of what others need later, so no set of lanes can wait for each other; rows that are ordered or
+kept never pass the room; rows that a plan in flight or the open pass may read stay; an encode
 that nobody wants any more is cancelled; equal images are encoded once, and kept while there is
 room, those used last the longest. Of an epoch that has ended nothing is left.
 """
@@ -23,12 +24,16 @@ from lanehost.rank_group.image_interface import ImageOutcome, ImageReason, RankI
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Known:
-    """An image that was ordered in this epoch; its rows are there once it is ready."""
+    """An image that was ordered in this epoch; its rows are there once it is ready.
+
+    It is pinned while a plan that may read its rows is with the ranks, or its pass is open.
+    """
 
     image_id: int
     digest: bytes
     num_tokens: int
     users: set[str] = field(default_factory=set[str])
+    is_pinned: bool = False
     is_ready: bool = False
     is_cancelled: bool = False
     last_used: int = 0
@@ -111,10 +116,12 @@ class EngineImages:
             return
         wanted = _wanted_by(lanes)
         users: dict[bytes, set[str]] = {}
-        for image, job_id in wanted:
-            users.setdefault(image.image.digest, set()).add(job_id)
+        for want in wanted:
+            users.setdefault(want.digest, set()).add(want.job_id)
+        pinned = {want.digest for want in wanted if want.is_planned}
         for one in self._known.values():
             one.users = users.get(one.digest, set())
+            one.is_pinned = one.digest in pinned
             if not one.users and not one.is_ready and not one.is_cancelled:
                 one.is_cancelled = True
                 self._images.cancel(one.image_id)
@@ -146,42 +153,60 @@ class EngineImages:
         """Count which images of a job that took a lane need not be encoded for it."""
         self.counters.cached += sum(image.image.digest in self._known for image in _images_of(lane))
 
-    def _order_all(self, wanted: list[tuple[PromptImage, str]], images: RankImages) -> None:
-        for image, job_id in wanted:
-            digest = image.image.digest
-            if (known := self._known.get(digest)) is not None:
-                known.users.add(job_id)
+    def _order_all(self, wanted: list["_Want"], images: RankImages) -> None:
+        is_urgent = True
+        for want in wanted:
+            if (known := self._known.get(want.digest)) is not None:
+                known.users.add(want.job_id)
                 known.last_used = next(self._uses)
-                continue
-            if not self._make_room(image.num_tokens, images):
-                return
-            ordered = _Known(image_id=next(self._ids), digest=digest, num_tokens=image.num_tokens)
-            ordered.users.add(job_id)
-            self._known[digest] = self._by_id[ordered.image_id] = ordered
-            images.encode(ordered.image_id, image.image)
+            else:
+                num_tokens = want.image.num_tokens
+                victims = self._victims(num_tokens, wanted if is_urgent else [])
+                if victims is None:
+                    return
+                self._drop_all(victims, images)
+                self._order(want, images)
+            is_urgent = is_urgent and want.is_planned
 
-    def _make_room(self, num_tokens: int, images: RankImages) -> bool:
-        """Drop rows that nobody wants until so many fit; says whether they do."""
-        idle = [one for one in self._known.values() if one.is_ready and not one.users]
-        idle.sort(key=lambda one: one.last_used)
+    def _order(self, want: "_Want", images: RankImages) -> None:
+        ordered = _Known(
+            image_id=next(self._ids), digest=want.digest, num_tokens=want.image.num_tokens
+        )
+        ordered.users.add(want.job_id)
+        self._known[ordered.digest] = self._by_id[ordered.image_id] = ordered
+        images.encode(ordered.image_id, want.image.image)
+
+    def _victims(self, num_tokens: int, spare: list["_Want"]) -> list[_Known] | None:
+        """Return whose rows go so that so many fit, None if they never do.
+
+        First those that nobody wants, who were used last go last; then of the `spare` ones those
+        that are wanted last.
+        """
         over = self.num_rows + num_tokens - self._room
-        if over > sum(one.num_tokens for one in idle):
-            return False
-        for one in idle:
+        ready = [one for one in self._known.values() if one.is_ready and not one.is_pinned]
+        turns = sorted((one for one in ready if not one.users), key=lambda one: one.last_used)
+        wanted = dict.fromkeys(want.digest for want in spare)
+        turns += [one for digest in reversed(wanted) for one in ready if one.digest == digest]
+        victims: list[_Known] = []
+        for one in turns:
             if over <= 0:
                 break
+            victims.append(one)
             over -= one.num_tokens
+        return victims if over <= 0 else None
+
+    def _drop_all(self, victims: list[_Known], images: RankImages) -> None:
+        for one in victims:
             self._forget(one)
             self.counters.evicted += 1
             images.drop(one.image_id)
-        return True
 
-    def _note_waits(self, wanted: list[tuple[PromptImage, str]]) -> None:
+    def _note_waits(self, wanted: list["_Want"]) -> None:
         now_s, before = self._clock(), self._waits_since_s
         self._waits_since_s = {
-            job_id: before.get(job_id, now_s)
-            for image, job_id in wanted
-            if not self._is_ready(image.image.digest)
+            want.job_id: before.get(want.job_id, now_s)
+            for want in wanted
+            if not self._is_ready(want.digest)
         }
 
     def _is_ready(self, digest: bytes) -> bool:
@@ -192,14 +217,35 @@ class EngineImages:
         del self._known[known.digest], self._by_id[known.image_id]
 
 
-def _wanted_by(lanes: LaneTable) -> list[tuple[PromptImage, str]]:
-    """Return images and the jobs that want them, as these sat down and as they stand in prompts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Want:
+    """An image that a job's lane has not computed; `is_planned`: a plan has its rows."""
 
-    A lane that runs out wants those alone whose rows are in a plan that may read them.
+    image: PromptImage
+    job_id: str
+    is_planned: bool
+
+    @property
+    def digest(self) -> bytes:
+        return self.image.image.digest
+
+
+def _wanted_by(lanes: LaneTable) -> list[_Want]:
+    """Return what lanes want, as these sat down and as it stands in their prompts.
+
+    A lane that runs out wants those images alone whose rows are in a plan that may read them.
     """
     with_images = [lane for lane in lanes if lane.job.images]
     with_images.sort(key=lambda lane: lane.seat_number)
-    return [(image, lane.job.job_id) for lane in with_images for image in _images_of(lane)]
+    return [
+        _Want(
+            image=image,
+            job_id=lane.job.job_id,
+            is_planned=image.start < lane.num_planned_tokens,
+        )
+        for lane in with_images
+        for image in _images_of(lane)
+    ]
 
 
 def _images_of(lane: Lane) -> tuple[PromptImage, ...]:

@@ -111,6 +111,8 @@ class EngineRig:
         assert all(blocks.num_holders(n) == held[n] for n in range(blocks.num_blocks))
         assert self.engine.lanes.num_free == self.engine.lanes.num_lanes
         assert len(self.line) == 0
+        assert self.engine.lanes.staging.open is None
+        assert self.engine.images.num_wanted == 0
 
 
 async def settle_loop(turns: int = 20) -> None:

@@ -19,6 +19,15 @@ from ranks.plan import Draw, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_files import FakeDisk
 from tests.support.fake_ranks import VOCAB_SIZE, LostWhen, fake_facts
+from tests.support.image_schedules import (
+    add_images,
+    names_of_images,
+    names_of_slice,
+    random_image_room,
+    random_staging,
+    trouble_images,
+)
+from tests.support.images import image_facts
 from tests.support.jobs import make_job
 
 POISON = 666
@@ -51,8 +60,10 @@ class Befell(NoObserver):
         if isinstance(outcome, StepRefused):
             self.names.add(outcome.kind.value)
             self.names |= {"draft error"} if plan.drafts else set()
+            self.names |= {"pass dropped"} if plan.staged and plan.staged.first_layer else set()
         else:
             self.names |= {"pass"} if len(plan.chunks) > 1 else set()
+            self.names |= names_of_slice(plan)
             self.names |= {"draft"} if plan.drafts else set()
 
     def group_lost(self, lost: RankGroupLost) -> None:
@@ -83,29 +94,36 @@ class Ran:
     befell: set[str]
 
 
-async def run_schedule(seed: int, num_jobs: int, disk: FakeDisk | None = None) -> Ran:
+async def run_schedule(
+    seed: int, num_jobs: int, disk: FakeDisk | None = None, *, has_images: bool = False
+) -> Ran:
     """Random arrivals, cancels, deadlines, pressure, yields and failing steps on one engine.
 
-    With a `disk` there is a disk tier, over what an earlier schedule left there.
+    With a `disk` there is a disk tier, over what an earlier schedule left there. With images
+    some jobs have up to four each, and now and then one cannot be encoded.
     """
     rng = random.Random(seed)
     vocab_size = rng.choice((2, 5, VOCAB_SIZE))
     befell = Befell()
+    facts = {
+        "num_lanes": rng.randint(1, 5),
+        "num_blocks": 16,
+        "max_step_tokens": rng.randint(5, 20),
+        "vocab_size": vocab_size,
+    }
     rig = EngineRig(
-        fake_facts(
-            num_lanes=rng.randint(1, 5),
-            num_blocks=16,
-            max_step_tokens=rng.randint(5, 20),
-            vocab_size=vocab_size,
-        ),
+        image_facts(**facts, **random_image_room(rng)) if has_images else fake_facts(**facts),
         prompt_cache=rng.random() < 0.8,
         max_drafts=rng.choice((0, 1, 3, 8)),
         max_fill_tokens=rng.randint(1, 8),
         weights=rng.choice((None, WEIGHTS)),
         observer=befell,
         num_epochs=1000,
+        **(random_staging(rng) if has_images else {}),
         **_disk_or_none(rng, disk),
     )
+    if has_images:
+        trouble_images(rig.ranks, rng)
     if rig.disk is not None:
         rig.ranks.use_disk(disk, turns=_disk_turns(rig, rng))
         rig.ranks.files.fault = _bad_disk(rng)
@@ -118,11 +136,14 @@ async def run_schedule(seed: int, num_jobs: int, disk: FakeDisk | None = None) -
     has_killer = rng.random() < 0.25
     rig.ranks.loses = _by_killer(rig, rng) if has_killer else _from_outside(rng)
     jobs = [_random_job(rng, has_killer=has_killer) for _ in range(num_jobs)]
+    if has_images:
+        jobs = [add_images(rng, job) for job in jobs]
     rig.epochs.turns = lambda: rng.choice((0, 0, rng.randrange(40)))
 
     async with rig.running():
         replies = await asyncio.gather(*(run_client(rig, job, rng, within=30) for job in jobs))
     befell.note_disk(rig)
+    befell.names |= names_of_images(rig)
     return Ran(vocab_size=vocab_size, jobs=jobs, replies=replies, befell=befell.names)
 
 
@@ -231,6 +252,6 @@ def _hiccups(rng: random.Random) -> Callable[[StepPlan], bool]:
     often = rng.choice((0.0, 0.0, 0.3))
 
     def fails(plan: StepPlan) -> bool:
-        return len(plan.chunks) + len(plan.decodes) > 1 and rng.random() < often
+        return len(plan.prompts) + len(plan.decodes) > 1 and rng.random() < often
 
     return fails
