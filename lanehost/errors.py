@@ -7,6 +7,7 @@ LanehostError
 ├── Overloaded             the client comes back after `retry_after_s`
 ├── NotJournaled           the operator makes room, or the client comes back later
 ├── UnknownStream          there is nothing to resume: never accepted, of another, or too long ago
+├── UnknownUpload          there is no such upload: never made, of another, or too long ago
 ├── IndexOutOfRange        the client resumes at a token that it can have had
 ├── TakenOver              nobody: the stream goes on with whoever resumed it last
 ├── Cancelled              nobody
@@ -74,6 +75,10 @@ class NotJournaled(LanehostError):
 
 class UnknownStream(LanehostError):
     """No stream of this id is known to who asks; those of others are the same."""
+
+
+class UnknownUpload(LanehostError):
+    """No upload of this id is known to who asks; those of others are the same."""
 
 
 class IndexOutOfRange(LanehostError):

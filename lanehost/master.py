@@ -28,6 +28,7 @@ from lanehost.console import StartupConsole
 from lanehost.disk_cache.folder import Folder, owning_folder
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
+from lanehost.door.prompt_images import PromptImages, image_card
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
 from lanehost.engine.backend import Epochs
@@ -174,6 +175,7 @@ class Master:
                 desk=desk,
                 turnstile=Turnstile(self._settings.keys, self._settings.line),
                 clock=time.monotonic,
+                images=self._prompt_images(text),
             )
             door.readmit(journal)
             metrics.gate.open(door)
@@ -242,6 +244,10 @@ class Master:
             )
         )
         return recorded(epochs, recorder), recorder
+
+    def _prompt_images(self, text: ModelText) -> PromptImages:
+        settings = self._settings
+        return PromptImages(text, settings=settings.images, weights=settings.weights)
 
     def _open_journal(
         self, stack: AsyncExitStack, text: ModelText, facts: GroupFacts
@@ -370,4 +376,5 @@ def make_card(settings: ServeSettings, text: ModelText, facts: GroupFacts) -> Mo
         dtype=facts.dtype,
         weights=facts.weights,
         version=version("lanehost"),
+        images=image_card(text.images, settings.images.limits),
     )

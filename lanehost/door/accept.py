@@ -15,7 +15,7 @@ from lanehost.door.model_card import (
     ModelCard,
 )
 from lanehost.errors import DoesNotFit, InvalidRequest
-from lanehost.job import SamplingParams
+from lanehost.job import PromptImage, SamplingParams
 from ranks.plan import Draw
 
 MAX_TEMPERATURE = 100.0
@@ -80,6 +80,26 @@ def check_prompt_ids(prompt_ids: tuple[int, ...], *, vocab_size: int) -> None:
         raise InvalidRequest("prompt.token_ids", message)
 
 
+def check_image_ids(
+    prompt_ids: tuple[int, ...], images: tuple[PromptImage, ...], *, image_token_id: int
+) -> None:
+    """Refuse ids that stand for rows of images where there is no image.
+
+    They come from a chat that was tokenized, or from a text that spells them: the model would
+    see no picture, and say something all the same.
+
+    Raises:
+        InvalidRequest: there are more than the images have.
+    """
+    num_ids = prompt_ids.count(image_token_id)
+    if num_ids != sum(image.num_tokens for image in images):
+        raise InvalidRequest(
+            "prompt",
+            f"has id {image_token_id} at position {prompt_ids.index(image_token_id)}, which "
+            "stands for an image, and no image: send a chat with its images",
+        )
+
+
 def accept_length(num_prompt: int, max_tokens: int | None, *, card: ModelCard) -> int:
     """Return the most tokens to generate, or refuse what can never fit.
 
@@ -110,18 +130,21 @@ def accept_length(num_prompt: int, max_tokens: int | None, *, card: ModelCard) -
     return max_tokens
 
 
-def check_prompt_bytes(num_bytes: int, *, longest_token_bytes: int, card: ModelCard) -> None:
-    """Refuse a text that cannot fit however it is tokenized, before that work is done.
+def check_prompt_bytes(
+    num_bytes: int, *, longest_token_bytes: int, card: ModelCard, num_image_tokens: int = 0
+) -> None:
+    """Refuse a prompt that cannot fit however its text is tokenized, before that work is done.
 
     Raises:
         DoesNotFit: even if every token were the longest there is, there would be too many.
     """
     limit = min(card.context_length, card.kv_tokens)
-    at_least = num_bytes // longest_token_bytes
+    at_least = num_bytes // longest_token_bytes + num_image_tokens
     if at_least >= limit:
+        beside = f" and images of {num_image_tokens} tokens" if num_image_tokens else ""
         raise DoesNotFit(
-            f"prompt has {num_bytes} bytes, that is at least {at_least} tokens, limit {limit}; "
-            "shorten the prompt",
+            f"prompt has {num_bytes} bytes{beside}, that is at least {at_least} tokens, "
+            f"limit {limit}; shorten the prompt",
             have=at_least,
             limit=limit,
         )

@@ -9,18 +9,22 @@ its leaving take one path into the engine's inbox.
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 
 from lanehost.door.accept import (
     accept_length,
     accept_sampling,
+    check_image_ids,
     check_label,
     check_prompt_ids,
 )
 from lanehost.door.model_card import ModelCard
 from lanehost.door.prepare import PreparedPrompt, Preparer
+from lanehost.door.prompt_images import PromptImages
 from lanehost.door.readmit import readmit
 from lanehost.door.turnstile import Turnstile
+from lanehost.door.uploads import Upload
 from lanehost.engine.desk import Desk
 from lanehost.engine.inbox import Arrived, Attach, Cancel, CancelCause
 from lanehost.engine.reply import Reply
@@ -56,6 +60,7 @@ class AdmissionDoor:
         desk: Desk,
         turnstile: Turnstile,
         clock: Callable[[], float],
+        images: PromptImages | None = None,
     ) -> None:
         """Open the door.
 
@@ -65,13 +70,15 @@ class AdmissionDoor:
             desk: What it shares with the engine.
             turnstile: Who may come in, and how many streams may be open.
             clock: Seconds that only rise, the engine's clock.
+            images: Who prepares images; None prepares them within the default bounds.
         """
         self._card = card
         self._text = text
         self._line, self._inbox, self._journal = desk.line, desk.inbox, desk.journal
         self._turnstile = turnstile
         self._clock = clock
-        self._preparer = Preparer(text, card=card)
+        self._images = PromptImages(text, clock=clock) if images is None else images
+        self._preparer = Preparer(text, card=card, images=self._images)
         # Ids of two runs of the server differ, so a stale id of a client can never hit.
         self._run_id = secrets.token_hex(4)
         self._closed_with: LanehostError | None = None
@@ -113,14 +120,16 @@ class AdmissionDoor:
         )
         deadline_s = None if request.timeout_s is None else arrived_s + request.timeout_s
         self._hold_place(scope)
-        try:
+        undo = ExitStack()
+        undo.callback(self._turnstile.leave, scope)
+        undo.callback(self._line.withdraw, scope)
+        with undo:
+            held = undo.enter_context(closing(self._images.hold(request.prompt, scope)))
             prompt, max_tokens = await self._prepare(request, scope)
+            held.let_files_go()
             self._check_open()
             reply = self._new_reply(request.stop, max_tokens)
-        except BaseException:
-            self._line.withdraw(scope)
-            self._turnstile.leave(scope)
-            raise
+            undo.pop_all()
         job = Job(
             job_id=f"{self._run_id}-{secrets.token_hex(_JOB_ID_BYTES)}",
             prompt_ids=prompt.prompt_ids,
@@ -133,8 +142,26 @@ class AdmissionDoor:
             priority=request.priority,
             disk_use=request.disk_use,
             marks=prompt.marks,
+            images=prompt.images,
         )
-        return self._enter_line(job, request.stop, reply)
+        with ExitStack() as undo:
+            undo.callback(held.close)
+            stream = self._enter_line(job, request.stop, reply)
+            undo.pop_all()
+        stream.when_closed(held.close)
+        return stream
+
+    async def upload_image(self, data: bytes, *, key: str | None) -> Upload:
+        """Keep an image for requests to come.
+
+        Raises:
+            Unauthenticated: nobody has this key.
+            InvalidRequest: it is no picture that is taken, or the model takes none.
+            Overloaded: there are as many uploads as may be, or no room for it.
+        """
+        scope = self._turnstile.scope_of(key)
+        self._check_open()
+        return await self._images.upload(data, scope)
 
     async def resume_stream(self, resumption: Resumption) -> JobStream:
         """Go on with a stream; that there is none, or no such token, comes as its last event.
@@ -236,6 +263,10 @@ class AdmissionDoor:
             raise DeadlinePassed("admission") from None
         max_tokens = accept_length(len(prompt.prompt_ids), request.max_tokens, card=self._card)
         check_prompt_ids(prompt.prompt_ids, vocab_size=self._card.vocab_size)
+        if self._text.images is not None:
+            check_image_ids(
+                prompt.prompt_ids, prompt.images, image_token_id=self._text.images.token_id
+            )
         return prompt, max_tokens
 
     def _check_open(self) -> None:

@@ -16,8 +16,26 @@ DEFAULT_SAMPLING = SamplingParams(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageCard:
+    """What the model takes of images, and what the server does.
+
+    Each image is `num_tokens` of a prompt; the model sees it `width` x `height` pixels large.
+    """
+
+    num_tokens: int
+    width: int
+    height: int
+    max_images: int
+    max_image_bytes: int
+    max_image_pixels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """The model, its limits and defaults, as GetModel and /v1/models report them."""
+    """The model, its limits and defaults, as GetModel and /v1/models report them.
+
+    `images` is None where the model takes none.
+    """
 
     name: str
     context_length: int
@@ -37,3 +55,4 @@ class ModelCard:
     dtype: str
     weights: str
     version: str
+    images: ImageCard | None = None

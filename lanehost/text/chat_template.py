@@ -9,6 +9,9 @@ depends on the request alone and one chat cannot harm another:
 - what one rendering may do is bounded: its characters, its loop and macro steps, and the
   size of what `+`, `*` and `**` make (not what `~` or a filter makes in one step);
 - any fault of the template on a chat is the chat's refusal, in the template's own words.
+
+A message with images is given as the list of its parts, as the reference gives it; one without
+is given as text, for many templates know nothing else.
 """
 
 import json
@@ -23,7 +26,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from lanehost.errors import InvalidRequest, StartupFailed
-from lanehost.job import ChatMessage
+from lanehost.job import ChatMessage, TextPart
 
 MAX_RENDERED_CHARS = 1 << 23
 MAX_TEMPLATE_STEPS = 1_000_000
@@ -101,7 +104,7 @@ class ChatTemplate:
 
     def _variables(self, messages: tuple[ChatMessage, ...]) -> dict[str, Any]:
         return {
-            "messages": [{"role": m.role.value, "content": m.text} for m in messages],
+            "messages": [{"role": m.role.value, "content": _content(m)} for m in messages],
             "tools": None,
             "documents": None,
             "add_generation_prompt": True,
@@ -109,6 +112,15 @@ class ChatTemplate:
             "eos_token": self._eos_token,
             _STEP: _step_counter(self._max_steps),
         }
+
+
+def _content(message: ChatMessage) -> str | list[dict[str, str]]:
+    if isinstance(message.content, str) or not message.images:
+        return message.text
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+        for part in message.content
+    ]
 
 
 class _Refusal(TemplateError):

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from lanehost.errors import InvalidRequest, StartupFailed
+from lanehost.images.placeholders import ImageText
 from lanehost.text.chat_template import ChatTemplate
 from lanehost.text.gguf_fields import GgufFields
 from lanehost.text.gguf_tokenizer import tokenizer_from_gguf
@@ -24,6 +25,7 @@ from lanehost.text.hf_folder import (
     text_config,
 )
 from lanehost.text.hf_tokenizer import special_token, tokenizer_from_folder
+from lanehost.text.image_text import NO_IMAGES, read_image_text
 from lanehost.text.panics import panics_as
 from lanehost.text.tokenizer import Tokenizer
 from ranks.gguf_header import shortened
@@ -42,7 +44,8 @@ class ModelText:
 
     `vocab_size` counts the rows of the model's embedding; the tokenizer may know fewer ids
     or more. `template` is None when the model has none, or none that compiles;
-    `no_template_reason` then says which, and is "" otherwise.
+    `no_template_reason` then says which, and is "" otherwise. So it is with `images`, how they
+    stand in its prompts, and `no_images_reason`.
     """
 
     name: str
@@ -52,6 +55,8 @@ class ModelText:
     eos_token_ids: frozenset[int]
     context_length: int
     vocab_size: int
+    images: ImageText | None = None
+    no_images_reason: str = NO_IMAGES
 
 
 def load_model_text(model_path: Path) -> ModelText:
@@ -142,6 +147,7 @@ def _from_folder(folder: HfFolder) -> ModelText:
         bos_token=special_token(folder, "bos") or "",
         eos_token=special_token(folder, "eos") or "",
     )
+    images = read_image_text(folder, config, tokenizer)
     return ModelText(
         name=folder.path.resolve().name,
         tokenizer=tokenizer,
@@ -150,6 +156,8 @@ def _from_folder(folder: HfFolder) -> ModelText:
         eos_token_ids=_eos_token_ids(folder, config, vocab_size),
         context_length=_positive(folder, config, "max_position_embeddings"),
         vocab_size=vocab_size,
+        images=images.images,
+        no_images_reason=images.reason,
     )
 
 

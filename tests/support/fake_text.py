@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from lanehost.errors import InvalidRequest
-from lanehost.job import ChatMessage
+from lanehost.images.placeholders import ImageText
+from lanehost.images.processor import ImageProcessor, Resample
+from lanehost.job import ChatMessage, TextPart
 from lanehost.text.model_text import ModelText
 from tests.support.jobs import WordDetokenizer
 
@@ -27,10 +29,35 @@ class PlainTemplate:
     def render(self, messages: tuple[ChatMessage, ...]) -> str:
         if any(message.content == "raise" for message in messages):
             raise InvalidRequest("chat", "the template says no")
-        return "".join(f"<{message.role.value}>{message.content}" for message in messages)
+        return "".join(f"<{message.role.value}>{_content(message)}" for message in messages)
 
 
-def make_text(*, has_template: bool = True) -> ModelText:
+def _content(message: ChatMessage) -> str:
+    """Its text; a brace stands for an image, as in `IMAGES`."""
+    if isinstance(message.content, str):
+        return message.content
+    return "".join(part.text if isinstance(part, TextPart) else "{" for part in message.content)
+
+
+# An image is "{|||}" in a prompt, and 4 x 2 pixels.
+IMAGES = ImageText(
+    processor=ImageProcessor(
+        width=4,
+        height=2,
+        resample=Resample.BILINEAR,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+    ),
+    num_tokens=3,
+    token_id=ord("|"),
+    begin="{",
+    soft="|",
+    end="}",
+    around="",
+)
+
+
+def make_text(*, has_template: bool = True, images: ImageText | None = None) -> ModelText:
     return ModelText(
         name="letters",
         tokenizer=LetterTokenizer(),
@@ -38,5 +65,6 @@ def make_text(*, has_template: bool = True) -> ModelText:
         eos_token_ids=frozenset(),
         context_length=4096,
         vocab_size=251,
+        images=images,
         no_template_reason="" if has_template else "this model has no chat template",
     )

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from lanehost.door.accept import (
     accept_length,
     accept_sampling,
+    check_image_ids,
     check_label,
     check_prompt_bytes,
     check_prompt_ids,
 )
 from lanehost.errors import DoesNotFit, InvalidRequest
-from lanehost.job import SamplingParams
+from lanehost.job import PreparedImage, PromptImage, SamplingParams
 from ranks.plan import Draw
 from tests.support.cards import make_card
 
@@ -121,6 +122,22 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized():
     check_prompt_bytes(999, longest_token_bytes=10, card=card)
     with pytest.raises(DoesNotFit, match="at least 100 tokens, limit 100"):
         check_prompt_bytes(1000, longest_token_bytes=10, card=card)
+
+
+def test_the_tokens_of_images_count_where_the_text_alone_would_fit():
+    card = make_card(context_length=20, kv_tokens=20)
+    check_prompt_bytes(10, longest_token_bytes=1, card=card, num_image_tokens=9)
+    with pytest.raises(DoesNotFit, match="10 bytes and images of 10 tokens, that is at least 20"):
+        check_prompt_bytes(10, longest_token_bytes=1, card=card, num_image_tokens=10)
+
+
+def test_ids_of_images_are_as_many_as_the_images_have():
+    pixels = PreparedImage(digest=bytes(32), width=1, height=1, pixels=b"rgb")
+    image = PromptImage(start=1, num_tokens=2, image=pixels)
+    check_image_ids((1, 9, 9), (image,), image_token_id=9)
+    check_image_ids((1, 2), (), image_token_id=9)
+    with pytest.raises(InvalidRequest, match="has id 9 at position 1, which stands for an image"):
+        check_image_ids((1, 9, 9, 9), (image,), image_token_id=9)
 
 
 def test_a_label_longer_than_a_log_line_is_refused():

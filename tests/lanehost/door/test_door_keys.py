@@ -5,6 +5,8 @@ import pytest
 from lanehost.errors import Draining, InvalidRequest, Overloaded, Unauthenticated
 from lanehost.job import DiskUse, Priority, Request, StopParams, TextPrompt, TokenPrompt
 from lanehost.keys import KeyRing, Scope, digest_of
+from lanehost.settings import ImageSettings
+from tests.support import image_files as files
 from tests.support.cards import make_card
 from tests.support.door_rig import DoorRig
 
@@ -19,6 +21,7 @@ CALLS = {
     "submit": lambda door, key: door.submit(request(key=key)),
     "tokenize": lambda door, key: door.tokenize(TextPrompt("ab"), key=key),
     "detokenize": lambda door, key: door.detokenize((97,), keep_special=False, key=key),
+    "upload_image": lambda door, key: door.upload_image(files.png(), key=key),
     "model_card": lambda door, key: as_call(door.model_card, key),
 }
 
@@ -34,7 +37,7 @@ def request(**values):
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("key", WRONG)
 async def test_without_a_known_key_every_call_is_refused(call, key):
-    rig = DoorRig(keys=RING)
+    rig = DoorRig(keys=RING, images=ImageSettings())
     with pytest.raises(Unauthenticated):
         await call(rig.door, key)
     await call(rig.door, "key-a")

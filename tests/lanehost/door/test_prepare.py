@@ -5,10 +5,19 @@ import pytest
 
 from lanehost.door.prepare import MAX_WORKERS, PreparedPrompt, Preparer
 from lanehost.errors import DoesNotFit, InvalidRequest
-from lanehost.job import ChatMessage, ChatPrompt, Role, TextPrompt, TokenPrompt
+from lanehost.job import (
+    ChatMessage,
+    ChatPrompt,
+    ImagePart,
+    Role,
+    TextPart,
+    TextPrompt,
+    TokenPrompt,
+)
+from tests.support import image_files as files
 from tests.support.cards import make_card
 from tests.support.fake_engine import settle_loop
-from tests.support.fake_text import LetterTokenizer, make_text
+from tests.support.fake_text import IMAGES, LetterTokenizer, make_text
 
 
 class GatedTokenizer(LetterTokenizer):
@@ -211,3 +220,48 @@ async def test_when_nothing_is_kept_nobody_looks_for_marks():
     preparer = Preparer(make_text(), card=make_card(has_prompt_cache=False))
     prepared = await preparer.prepare(CHAT)
     assert prepared == PreparedPrompt(prompt_ids=await preparer.prompt_ids(CHAT))
+
+
+def seen(*parts):
+    content = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
+    return ChatPrompt((ChatMessage(role=Role.USER, content=content),))
+
+
+PICTURE = ImagePart(files.png())
+
+
+async def test_a_chat_with_images_has_them_where_their_blocks_are():
+    preparer = Preparer(make_text(images=IMAGES), card=make_card())
+    prepared = await preparer.prepare(seen("a", PICTURE, "b", PICTURE))
+    assert bytes(prepared.prompt_ids).decode() == "<user>a{|||}b{|||}"
+    assert [(image.start, image.stop) for image in prepared.images] == [(8, 11), (14, 17)]
+    assert {len(image.image.pixels) for image in prepared.images} == {24}
+    assert prepared.marks == (6,)
+
+
+async def test_a_chat_that_is_too_long_has_no_image_decoded():
+    asked = seen("a", ImagePart(b"no picture"), "12345")
+    preparer = Preparer(make_text(images=IMAGES), card=make_card(context_length=16))
+    prepared = await preparer.prepare(asked)
+    assert (len(prepared.prompt_ids), prepared.images, prepared.marks) == (17, (), ())
+    with pytest.raises(InvalidRequest, match=r"images\[1\]"):
+        await Preparer(make_text(images=IMAGES), card=make_card(context_length=17)).prepare(asked)
+
+
+async def test_the_tokens_of_images_count_before_any_work():
+    preparer = Preparer(make_text(images=IMAGES), card=make_card(context_length=12))
+    with pytest.raises(DoesNotFit, match="3 bytes and images of 9 tokens, that is at least 12"):
+        await preparer.prepare(seen("abc", PICTURE, PICTURE, PICTURE))
+
+
+async def test_ids_alone_need_no_image_decoded():
+    preparer = Preparer(make_text(images=IMAGES), card=make_card())
+    ids = await preparer.prompt_ids(seen(ImagePart(b"no picture")))
+    assert bytes(ids).decode() == "<user>{|||}"
+
+
+async def test_a_model_without_images_refuses_before_it_renders():
+    preparer = Preparer(make_text(has_template=False), card=make_card())
+    for ask in (preparer.prepare, preparer.prompt_ids):
+        with pytest.raises(InvalidRequest, match="takes no images"):
+            await ask(seen("a", PICTURE))

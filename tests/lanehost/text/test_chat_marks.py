@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Pipeline
 
-from lanehost.job import ChatMessage, Role
+from lanehost.job import ChatMessage, ImagePart, Role, TextPart
 from lanehost.text.chat_marks import chat_marks
 from lanehost.text.chat_template import ChatTemplate
 from lanehost.text.model_text import load_model_text
@@ -52,8 +52,13 @@ class CountedTemplate:
 
 def ids_and_marks(messages, source, tokenizer):
     made = source if isinstance(source, CountedTemplate | ChatTemplate) else template(source)
-    ids = tokenizer.encode_rendered(made.render(messages))
-    return ids, chat_marks(messages, ids, template=made, tokenizer=tokenizer)
+    encode = encoder(made, tokenizer)
+    ids = encode(messages)
+    return ids, chat_marks(messages, ids, encode=encode)
+
+
+def encoder(made, tokenizer):
+    return lambda messages: tokenizer.encode_rendered(made.render(messages))
 
 
 def texts_before_marks(messages, source, tokenizer):
@@ -132,11 +137,78 @@ def test_a_place_at_an_end_of_the_prompt_is_no_mark(tokenizer, source):
 
 
 def test_no_messages_no_marks(tokenizer):
-    assert chat_marks((), [1, 2], template=template(CHATML), tokenizer=tokenizer) == ()
+    assert chat_marks((), [1, 2], encode=encoder(template(CHATML), tokenizer)) == ()
+
+
+BOX = "[I]"
+
+
+def picture_ids(messages):
+    """One id a letter; an image is three ids that are the same for all images."""
+    text = "".join(
+        f"<{message.role.value}>" + (message.content if isinstance(message.content, str) else box)
+        for message in messages
+        for box in ["".join(getattr(part, "text", BOX) for part in message.content)]
+    )
+    return [ord(letter) for letter in text]
+
+
+def marks_with_images(*messages):
+    ids = picture_ids(messages)
+    text = "".join(map(chr, ids))
+    blocks = tuple(
+        range(n, n + len(BOX)) for n in range(len(text)) if text[n : n + len(BOX)] == BOX
+    )
+    marks = chat_marks(messages, ids, encode=picture_ids, blocks=blocks)
+    return [text[:mark] for mark in marks]
+
+
+def asked(*parts):
+    content = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
+    return ChatMessage(role=Role.USER, content=content)
+
+
+PICTURE = ImagePart(b"x")
+
+
+def test_a_question_behind_an_image_is_marked_before_and_behind_it():
+    assert marks_with_images(asked(PICTURE, "what?")) == ["<user>", "<user>[I]"]
+
+
+def test_a_question_before_an_image_is_marked_where_it_begins():
+    assert marks_with_images(asked("what?", PICTURE)) == ["<user>"]
+
+
+def test_images_of_earlier_turns_lie_before_the_last_mark():
+    turns = (asked(PICTURE, "a"), ChatMessage(role=Role.ASSISTANT, content="b"), asked("c"))
+    assert marks_with_images(*turns) == ["<user>", "<user>[I]a<assistant>b<user>"]
+
+
+def test_marks_of_a_question_about_images_cost_at_most_three_further_renderings():
+    rendered = []
+
+    def encode(messages):
+        rendered.append(messages)
+        return picture_ids(messages)
+
+    turns = (asked(PICTURE, "a"), ChatMessage(role=Role.ASSISTANT, content="b"), asked(PICTURE))
+    chat_marks(turns, picture_ids(turns), encode=encode)
+    assert len(rendered) == 3
+
+
+def test_an_image_alone_is_marked_before_it():
+    assert marks_with_images(asked(PICTURE)) == ["<user>"]
+
+
+def test_no_mark_is_within_a_block():
+    messages = (ChatMessage(role=Role.USER, content="[Iabc"),)
+    ids = picture_ids(messages)
+    block = range(5, 9)
+    assert chat_marks(messages, ids, encode=picture_ids, blocks=(block,)) == (5,)
 
 
 @pytest.mark.parametrize(("num_turns", "most"), [(1, 1), (2, 1), (3, 2), (40, 2)])
-def test_marks_cost_at_most_two_further_renderings(tokenizer, num_turns, most):
+def test_marks_of_texts_cost_at_most_two_further_renderings(tokenizer, num_turns, most):
     roles = ["system", *["user", "assistant"] * num_turns][:num_turns]
     counted = CountedTemplate(CHATML)
     ids_and_marks(chat(*((role, "hat") for role in roles)), counted, tokenizer)

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from lanehost.errors import InvalidRequest, StartupFailed
-from lanehost.job import ChatMessage, Role
+from lanehost.job import ChatMessage, ImagePart, Role, TextPart, UploadedImage
 from lanehost.text.chat_template import ChatTemplate
 from tests.support.text_models import CHATML, train_byte_level
 
@@ -63,6 +63,23 @@ def test_a_template_renders_as_in_the_reference(reference, source):
     )
 
     assert template(source).render(CHAT) == expected
+
+
+def test_a_message_with_images_is_given_as_its_parts_and_one_without_as_text(reference):
+    source = "{{ messages | tojson }}"
+    parts = (TextPart("a"), ImagePart(b"x"), TextPart("b"), UploadedImage("u"))
+    chat = (
+        ChatMessage(role=Role.USER, content=parts),
+        ChatMessage(role=Role.USER, content=(TextPart("c"), TextPart("d"))),
+    )
+    said = [{"type": "text", "text": "a"}, {"type": "image"}]
+    said += [{"type": "text", "text": "b"}, {"type": "image"}]
+    expected = reference.apply_chat_template(
+        [{"role": "user", "content": said}, {"role": "user", "content": "cd"}],
+        chat_template=source,
+        tokenize=False,
+    )
+    assert template(source).render(chat) == expected
 
 
 def test_content_is_never_run_as_a_template():
