@@ -6,6 +6,7 @@ ClientError
 ├── TooLong            the request can never fit; `have` and `limit` are the numbers
 ├── NotSupported       this server does not have it; `field` names what
 ├── StreamUnknown      there is nothing to resume: never accepted, not yours, or too long ago
+├── UploadUnknown      there is no such upload: never made, not yours, or too long ago
 ├── IndexOutOfRange    the stream has no such token yet; `have` and `limit` are the numbers
 ├── StreamTakenOver    another call has resumed the stream, and has the rest
 ├── ServerBusy         come back after `retry_after_s`
@@ -95,6 +96,10 @@ class TooLong(ClientError):
 
 class StreamUnknown(ClientError):
     """There is nothing to resume under this id: never accepted, of another key, or too long ago."""
+
+
+class UploadUnknown(ClientError):
+    """No image is uploaded under this id: never, of another key, or too long ago."""
 
 
 class IndexOutOfRange(ClientError):
@@ -200,6 +205,7 @@ _BY_REASON: dict[str, type[ClientError]] = {
     "STARTING": ServerLoading,
     "STEP_FAILED": StepFailed,
     "UNKNOWN_STREAM": StreamUnknown,
+    "UNKNOWN_UPLOAD": UploadUnknown,
     "INDEX_OUT_OF_RANGE": IndexOutOfRange,
     "TAKEN_OVER": StreamTakenOver,
 }

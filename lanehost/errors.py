@@ -2,6 +2,7 @@
 
 LanehostError
 ├── InvalidRequest         the client changes the request; `field` names what is wrong
+│   └── ImageRefused       the client sends another image, or fewer
 ├── Unauthenticated        the client sends a key that the server knows
 ├── DoesNotFit             the request can never fit; `have` and `limit` are the numbers
 ├── Overloaded             the client comes back after `retry_after_s`
@@ -39,6 +40,10 @@ class InvalidRequest(LanehostError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.reason = message
+
+
+class ImageRefused(InvalidRequest):
+    """An image, or all of them, cannot be taken: `field` is images[NUMBER], from 1, or images."""
 
 
 class Unauthenticated(LanehostError):

@@ -169,14 +169,7 @@ class Master:
                 observers=observers,
                 journal=journal,
             )
-            door = AdmissionDoor(
-                card=card,
-                text=text,
-                desk=desk,
-                turnstile=Turnstile(self._settings.keys, self._settings.line),
-                clock=time.monotonic,
-                images=self._prompt_images(text),
-            )
+            door = self._make_door(card, text, desk)
             door.readmit(journal)
             metrics.gate.open(door)
             doors.set_serving()
@@ -245,9 +238,18 @@ class Master:
         )
         return recorded(epochs, recorder), recorder
 
-    def _prompt_images(self, text: ModelText) -> PromptImages:
-        settings = self._settings
-        return PromptImages(text, settings=settings.images, weights=settings.weights)
+    def _make_door(self, card: ModelCard, text: ModelText, desk: Desk) -> AdmissionDoor:
+        settings, clock = self._settings, time.monotonic
+        return AdmissionDoor(
+            card=card,
+            text=text,
+            desk=desk,
+            turnstile=Turnstile(settings.keys, settings.line),
+            clock=clock,
+            images=PromptImages(
+                text, settings=settings.images, weights=settings.weights, clock=clock
+            ),
+        )
 
     def _open_journal(
         self, stack: AsyncExitStack, text: ModelText, facts: GroupFacts

@@ -7,7 +7,7 @@ it; what cannot be had is refused at once, and taken from nobody.
 from collections.abc import Mapping
 
 from lanehost.admission.shares import Shares
-from lanehost.errors import InvalidRequest, Overloaded
+from lanehost.errors import ImageRefused, Overloaded
 
 
 class ImageRoom:
@@ -37,12 +37,12 @@ class ImageRoom:
         """Count so much more as held.
 
         Raises:
-            InvalidRequest: it is more than there is for everybody.
+            ImageRefused: it is more than there is for everybody.
             Overloaded: it is not to be had now.
         """
         if num_bytes > self._limit:
             message = f"take {num_bytes} bytes, limit {self._limit} (--max-held-images)"
-            raise InvalidRequest("images", message)
+            raise ImageRefused("images", message)
         if not self._shares.may_take(scope, num_bytes):
             reason = self._shares.refusal(scope, "bytes of images would be held", num_bytes)
             raise Overloaded(f"{reason} (--max-held-images)", retry_after_s=self._retry_after_s)

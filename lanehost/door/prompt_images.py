@@ -17,7 +17,7 @@ from lanehost.door.image_room import ImageRoom
 from lanehost.door.model_card import ImageCard
 from lanehost.door.uploads import Upload, Uploads
 from lanehost.door.workers import Workers
-from lanehost.errors import InvalidRequest
+from lanehost.errors import ImageRefused
 from lanehost.images.decode import decode_image, field_of
 from lanehost.images.limits import ImageLimits
 from lanehost.images.placeholders import ImageText
@@ -108,7 +108,7 @@ class PromptImages:
         """Judge a prompt's images by their counts, and return how many there are.
 
         Raises:
-            InvalidRequest: the model takes none, there are too many, or one is too long.
+            ImageRefused: the model takes none, there are too many, or one is too long.
             UnknownUpload: an upload that it names is not there.
         """
         parts = _parts(prompt)
@@ -117,20 +117,20 @@ class PromptImages:
         self._image_text(1)
         if len(parts) > self._limits.max_images:
             limit = f"limit {self._limits.max_images} (--max-images)"
-            raise InvalidRequest("images", f"are {len(parts)}, {limit}")
+            raise ImageRefused("images", f"are {len(parts)}, {limit}")
         for number, part in enumerate(parts, start=1):
             if isinstance(part, UploadedImage):
                 self._uploads.find(scope, part.upload_id, self._clock())
             elif len(part.data) > self._limits.max_image_bytes:
                 limit = f"limit {self._limits.max_image_bytes} (--max-image-bytes)"
-                raise InvalidRequest(field_of(number), f"has {len(part.data)} bytes, {limit}")
+                raise ImageRefused(field_of(number), f"has {len(part.data)} bytes, {limit}")
         return len(parts)
 
     def hold(self, prompt: Prompt, scope: str) -> Held:
         """Count what a prompt's images take.
 
         Raises:
-            InvalidRequest: it is more than there is for everybody.
+            ImageRefused: it is more than there is for everybody.
             Overloaded: it is not to be had now.
         """
         parts = _parts(prompt)
@@ -143,7 +143,7 @@ class PromptImages:
         """Return a prompt's images as the model takes them, in their order.
 
         Raises:
-            InvalidRequest: one is no picture that is taken.
+            ImageRefused: one is no picture that is taken.
             UnknownUpload: an upload that it names is not there.
         """
         return tuple(
@@ -159,7 +159,7 @@ class PromptImages:
         """Prepare an image and keep it for requests to come.
 
         Raises:
-            InvalidRequest: it is no picture that is taken, or the model takes none.
+            ImageRefused: it is no picture that is taken, or the model takes none.
             Overloaded: there are as many uploads as may be, or no room for it.
         """
         self._image_text(1)
@@ -181,7 +181,7 @@ class PromptImages:
 
     def _image_text(self, number: int) -> ImageText:
         if self._text.images is None:
-            raise InvalidRequest(field_of(number), self._text.no_images_reason)
+            raise ImageRefused(field_of(number), self._text.no_images_reason)
         return self._text.images
 
     def _pixel_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
     error            status  type                   code
     InvalidRequest   400     invalid_request_error  invalid_value
+    ImageRefused     400     invalid_request_error  invalid_image
     Unauthenticated  401     invalid_request_error  invalid_api_key      WWW-Authenticate
     NotBuilt         400     invalid_request_error  not_built
     DoesNotFit       400     invalid_request_error  context_length_exceeded
@@ -12,6 +13,7 @@
     Overloaded       429     rate_limit_error       overloaded           Retry-After
     NotJournaled     503     server_error           not_journaled        Retry-After
     UnknownStream    404     invalid_request_error  unknown_stream
+    UnknownUpload    404     invalid_request_error  unknown_upload
     IndexOutOfRange  400     invalid_request_error  index_out_of_range
     TakenOver        409     invalid_request_error  taken_over
     Cancelled        499     server_error           cancelled
@@ -47,6 +49,7 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    ImageRefused,
     IndexOutOfRange,
     InternalFault,
     InvalidRequest,
@@ -62,6 +65,7 @@ from lanehost.errors import (
     TakenOver,
     Unauthenticated,
     UnknownStream,
+    UnknownUpload,
 )
 from lanehost.fault import record_fault
 
@@ -103,6 +107,7 @@ class ReplicaLost(LanehostError):
 
 _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     InvalidRequest: (400, "invalid_request_error", "invalid_value"),
+    ImageRefused: (400, "invalid_request_error", "invalid_image"),
     Unauthenticated: (401, "invalid_request_error", "invalid_api_key"),
     NotBuilt: (400, "invalid_request_error", "not_built"),
     DoesNotFit: (400, "invalid_request_error", "context_length_exceeded"),
@@ -113,6 +118,7 @@ _TABLE: dict[type[Exception], tuple[int, str, str]] = {
     Overloaded: (429, "rate_limit_error", "overloaded"),
     NotJournaled: (503, "server_error", "not_journaled"),
     UnknownStream: (404, "invalid_request_error", "unknown_stream"),
+    UnknownUpload: (404, "invalid_request_error", "unknown_upload"),
     IndexOutOfRange: (400, "invalid_request_error", "index_out_of_range"),
     TakenOver: (409, "invalid_request_error", "taken_over"),
     Cancelled: (499, "server_error", "cancelled"),

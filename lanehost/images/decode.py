@@ -9,7 +9,7 @@ How pictures that are no plain RGB become RGB, in one way each:
     16 bits a channel     the upper 8
 
 Laws: a file is judged by its header, which is read without a decoder, before anything of it is
-unpacked; whatever the bytes are, the outcome is a picture or `InvalidRequest` that names the
+unpacked; whatever the bytes are, the outcome is a picture or `ImageRefused` that names the
 image by its number (1 is the first of the prompt), with the value and the limit; no decoder but
 those of the three kinds is ever asked. The decoders are C code within this process (Pillow's, over
 libjpeg, libwebp and zlib): they are trusted not to crash, and nothing else is expected of them.
@@ -26,7 +26,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from lanehost.errors import InvalidRequest
+from lanehost.errors import ImageRefused
 from lanehost.images.header import ImageHeader, ImageKind, WrongHeader, read_header
 from lanehost.images.limits import MAX_JPEG_SCANS, ImageLimits
 
@@ -75,20 +75,20 @@ def check_image(data: bytes, number: int, limits: ImageLimits) -> ImageHeader:
     """Judge a file by its length and by what it says of itself.
 
     Raises:
-        InvalidRequest: it is no picture of a kind that is taken, or beyond a limit.
+        ImageRefused: it is no picture of a kind that is taken, or beyond a limit.
     """
     field = field_of(number)
     if not data:
-        raise InvalidRequest(field, "has 0 bytes")
+        raise ImageRefused(field, "has 0 bytes")
     if len(data) > limits.max_image_bytes:
         limit = f"limit {limits.max_image_bytes} (--max-image-bytes)"
-        raise InvalidRequest(field, f"has {len(data)} bytes, {limit}")
+        raise ImageRefused(field, f"has {len(data)} bytes, {limit}")
     try:
         header = read_header(data)
     except WrongHeader as error:
-        raise InvalidRequest(field, str(error)) from None
+        raise ImageRefused(field, str(error)) from None
     if header is None:
-        raise InvalidRequest(field, f"is no picture of a kind that is taken; {_KINDS} are")
+        raise ImageRefused(field, f"is no picture of a kind that is taken; {_KINDS} are")
     _check_header(header, field, limits)
     return header
 
@@ -96,16 +96,16 @@ def check_image(data: bytes, number: int, limits: ImageLimits) -> ImageHeader:
 def _check_header(header: ImageHeader, field: str, limits: ImageLimits) -> None:
     num_pixels = header.width * header.height
     if num_pixels > limits.max_image_pixels:
-        raise InvalidRequest(
+        raise ImageRefused(
             field,
             f"has {header.width} x {header.height} = {num_pixels} pixels, "
             f"limit {limits.max_image_pixels} (--max-image-pixels)",
         )
     if header.is_animated:
-        raise InvalidRequest(field, "is animated; send one picture of it")
+        raise ImageRefused(field, "is animated; send one picture of it")
     if header.num_scans > MAX_JPEG_SCANS:
         message = f"is a JPEG of {header.num_scans} scans, limit {MAX_JPEG_SCANS}"
-        raise InvalidRequest(field, message)
+        raise ImageRefused(field, message)
 
 
 def decode_image(data: bytes, number: int, limits: ImageLimits) -> Image.Image:
@@ -117,7 +117,7 @@ def decode_image(data: bytes, number: int, limits: ImageLimits) -> Image.Image:
         limits: What it may be at most.
 
     Raises:
-        InvalidRequest: it is no such picture, or beyond a limit.
+        ImageRefused: it is no such picture, or beyond a limit.
     """
     header = check_image(data, number, limits)
     try:
@@ -128,7 +128,7 @@ def decode_image(data: bytes, number: int, limits: ImageLimits) -> Image.Image:
         return _to_rgb(picture)
     except _DECODER_FAULTS as error:
         kind = header.kind.name
-        raise InvalidRequest(
+        raise ImageRefused(
             field_of(number), f"is a {kind} that cannot be decoded: {_why(error)}"
         ) from None
 

@@ -2,11 +2,13 @@
 
     error            code                  metadata of ErrorInfo   other details
     InvalidRequest   INVALID_ARGUMENT      field                   BadRequest.FieldViolation
+    ImageRefused     INVALID_ARGUMENT      field                   BadRequest.FieldViolation
     Unauthenticated  UNAUTHENTICATED
     DoesNotFit       OUT_OF_RANGE          have, limit
     Overloaded       RESOURCE_EXHAUSTED                            RetryInfo
     NotJournaled     UNAVAILABLE                                   RetryInfo
     UnknownStream    NOT_FOUND
+    UnknownUpload    NOT_FOUND
     IndexOutOfRange  OUT_OF_RANGE          have, limit
     TakenOver        ABORTED
     Cancelled        CANCELLED
@@ -37,6 +39,7 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    ImageRefused,
     IndexOutOfRange,
     InternalFault,
     InvalidRequest,
@@ -51,6 +54,7 @@ from lanehost.errors import (
     TakenOver,
     Unauthenticated,
     UnknownStream,
+    UnknownUpload,
 )
 from lanehost.fault import record_fault
 
@@ -59,11 +63,13 @@ DOMAIN = "lanehost"
 MAX_MESSAGE_CHARS = 500
 _TABLE: dict[type[Exception], tuple[grpc.StatusCode, str]] = {
     InvalidRequest: (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST"),
+    ImageRefused: (grpc.StatusCode.INVALID_ARGUMENT, "IMAGE_REFUSED"),
     Unauthenticated: (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     DoesNotFit: (grpc.StatusCode.OUT_OF_RANGE, "DOES_NOT_FIT"),
     Overloaded: (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
     NotJournaled: (grpc.StatusCode.UNAVAILABLE, "NOT_JOURNALED"),
     UnknownStream: (grpc.StatusCode.NOT_FOUND, "UNKNOWN_STREAM"),
+    UnknownUpload: (grpc.StatusCode.NOT_FOUND, "UNKNOWN_UPLOAD"),
     IndexOutOfRange: (grpc.StatusCode.OUT_OF_RANGE, "INDEX_OUT_OF_RANGE"),
     TakenOver: (grpc.StatusCode.ABORTED, "TAKEN_OVER"),
     Cancelled: (grpc.StatusCode.CANCELLED, "CANCELLED"),

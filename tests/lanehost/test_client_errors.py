@@ -30,6 +30,7 @@ ROWS = [
         {"retry_after_s": 1.0, "has_begun": False},
     ),
     (raised.UnknownStream("x"), seen.StreamUnknown, {}),
+    (raised.UnknownUpload("x"), seen.UploadUnknown, {}),
     (raised.IndexOutOfRange(have=9, limit=4), seen.IndexOutOfRange, {"have": 9, "limit": 4}),
     (raised.TakenOver("x"), seen.StreamTakenOver, {}),
     (raised.InternalFault("r1"), seen.ServerFault, {"record_id": "r1"}),

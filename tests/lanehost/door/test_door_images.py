@@ -86,7 +86,8 @@ async def test_a_client_that_leaves_while_its_images_are_prepared_holds_nothing(
 
 
 async def test_a_request_that_the_line_has_no_place_for_holds_nothing():
-    rig = DoorRig(images=IMAGES, max_waiting_tokens=5)
+    rig = DoorRig(images=IMAGES, max_waiting_tokens=20)
+    await rig.door.submit(request("a" * 10))
     with pytest.raises(Overloaded):
         await rig.door.submit(request(ImagePart(files.png())))
     assert rig.images.num_held_bytes == 0

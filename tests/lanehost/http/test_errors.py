@@ -7,6 +7,7 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    ImageRefused,
     IndexOutOfRange,
     InternalFault,
     InvalidRequest,
@@ -23,6 +24,7 @@ from lanehost.errors import (
     TakenOver,
     Unauthenticated,
     UnknownStream,
+    UnknownUpload,
 )
 from lanehost.http.errors import (
     BodiesTooMany,
@@ -56,6 +58,8 @@ ROWS = [
     (StepFailed("no memory"), 500, "step_failed"),
     (NotJournaled("full", retry_after_s=1.0), 503, "not_journaled"),
     (UnknownStream("none"), 404, "unknown_stream"),
+    (UnknownUpload("none"), 404, "unknown_upload"),
+    (ImageRefused("images[2]", "is empty"), 400, "invalid_image"),
     (IndexOutOfRange(have=9, limit=4), 400, "index_out_of_range"),
     (TakenOver("elsewhere"), 409, "taken_over"),
     (InternalFault("r1"), 500, "internal_fault"),

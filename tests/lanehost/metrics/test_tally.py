@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanehost.errors import LanehostError, StartupFailed
+from lanehost.errors import InvalidRequest, LanehostError, StartupFailed
 from lanehost.job import FinishReason, Priority
 from lanehost.metrics import tally
 from lanehost.metrics.tally import ERRORS, Histogram, Tally
@@ -42,7 +42,7 @@ def test_what_is_known_to_be_possible_is_there_from_the_start_as_0():
 def test_every_error_that_a_client_can_get_is_known():
     leaves = {
         one.__name__
-        for one in LanehostError.__subclasses__()
+        for one in (*LanehostError.__subclasses__(), *InvalidRequest.__subclasses__())
         if one.__module__ == LanehostError.__module__ and one is not StartupFailed
     }
     assert set(ERRORS) == leaves

@@ -8,6 +8,7 @@ from lanehost.errors import (
     DeadlinePassed,
     DoesNotFit,
     Draining,
+    ImageRefused,
     IndexOutOfRange,
     InternalFault,
     InvalidRequest,
@@ -24,6 +25,7 @@ from lanehost.errors import (
     TakenOver,
     Unauthenticated,
     UnknownStream,
+    UnknownUpload,
 )
 from lanehost.server.status import MAX_MESSAGE_CHARS, to_status
 
@@ -44,6 +46,8 @@ ROWS = [
     (StepFailed("no memory"), "INTERNAL", {}),
     (NotJournaled("full", retry_after_s=1.0), "UNAVAILABLE", {}),
     (UnknownStream("none"), "NOT_FOUND", {}),
+    (UnknownUpload("none"), "NOT_FOUND", {}),
+    (ImageRefused("images[2]", "is empty"), "INVALID_ARGUMENT", {"field": "images[2]"}),
     (IndexOutOfRange(have=9, limit=4), "OUT_OF_RANGE", {"have": "9", "limit": "4"}),
     (TakenOver("elsewhere"), "ABORTED", {}),
     (InternalFault("r1"), "INTERNAL", {"record_id": "r1"}),
@@ -74,7 +78,7 @@ def test_each_error_has_its_row(error: LanehostError, code: str, metadata: dict[
 
 
 def test_every_error_that_a_client_can_meet_has_a_row() -> None:
-    kinds = LanehostError.__subclasses__()
+    kinds = [*LanehostError.__subclasses__(), *InvalidRequest.__subclasses__()]
     ours = {kind for kind in kinds if kind.__module__ == LanehostError.__module__}
     assert {type(error) for error, _, _ in ROWS} == ours - {StartupFailed}
 
