@@ -12,6 +12,9 @@ written lies only in blocks of its own lanes, behind the `num_tokens` of each. N
 it there before it is written again, so the same rows in other steps give the same bits.
 This holds until the first collective of the step has begun among several ranks: from then
 on fellows may be within one, and what raises ends the epoch (ADR 20).
+
+A slice of a staged pass runs behind all else of its step, in products of its own, and draws with
+the end of its pass; a step that fails with a slice drops the pass (ADR 26).
 """
 
 import traceback
@@ -28,6 +31,7 @@ from ranks.kv_store import KvStore
 from ranks.lane_table import CheckedStep, LaneTable, Limits, Rows
 from ranks.models.registry import CausalLM
 from ranks.noise import DrawnRow
+from ranks.pass_runner import ImageRows, PassRunner, lane_rows, no_images
 from ranks.plan import (
     LaneFault,
     RefusalKind,
@@ -39,7 +43,6 @@ from ranks.plan import (
 from ranks.sampler import NOT_FINITE
 from ranks.shards import Collective, Exchange
 from ranks.step_clock import StepClock
-from ranks.step_inputs import LaneRows
 
 log = structlog.get_logger()
 
@@ -60,6 +63,19 @@ class _Outcome:
         """The token that each lane goes on with."""
         return {**self.drawn, **dict.fromkeys(self.failures, _STAND_IN)}
 
+    def read(self, ids: dict[Rows, list[int]]) -> None:
+        """Keep of each draft what equals the tokens drawn at its positions, and one token more."""
+        for rows, drawn in ids.items():
+            num_right = 0
+            while num_right < len(rows.draft_ids) and drawn[num_right] == rows.draft_ids[num_right]:
+                num_right += 1
+            if rows.draft_ids:
+                self.accepted[rows.lane_id] = rows.draft_ids[:num_right]
+            if drawn[num_right] == NOT_FINITE:
+                self.failures[rows.lane_id] = LaneFault.NAN
+            else:
+                self.drawn[rows.lane_id] = drawn[num_right]
+
 
 def survivable_errors(device: torch.device) -> tuple[type[Exception], ...]:
     """Return what a step may raise that leaves the rank as it was."""
@@ -72,6 +88,14 @@ def survivable_errors(device: torch.device) -> tuple[type[Exception], ...]:
             return (torch.OutOfMemoryError,)
         case _:
             return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a rank holds for its steps: the KV store, and the rows of images by number."""
+
+    kv: KvStore
+    image_rows: ImageRows = no_images
 
 
 class CountedCollective:
@@ -114,13 +138,13 @@ class CountedCollective:
 
 
 class Executor:
-    """Owns the lanes and the KV store of this rank; runs one step at a time."""
+    """Owns the lanes, the open pass and the KV store of this rank; runs one step at a time."""
 
     def __init__(
         self,
         *,
         model: CausalLM,
-        kv: KvStore,
+        held: Held,
         collective: Collective,
         world_size: int,
         limits: Limits,
@@ -130,19 +154,19 @@ class Executor:
 
         Args:
             model: This rank's part.
-            kv: Its KV store.
+            held: Its KV store, and the rows of images.
             collective: How it speaks with the others.
             world_size: How many ranks there are, this one included.
             limits: What plans are checked against.
             clock_ns: A monotonic clock in nanoseconds.
         """
         self._model = model
-        self._kv = kv
+        self._kv = held.kv
         self._clock = StepClock(clock_ns)
         self._collective = CountedCollective(collective, self._clock)
         self._has_fellows = world_size > 1
-        self._limits = limits
         self._lanes = LaneTable(limits)
+        self._passes = PassRunner(model, held.kv, held.image_rows)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run a plan, or refuse it whole: then no lane has changed.
@@ -155,6 +179,7 @@ class Executor:
         self._clock.begin(counts_parts=plan.tells_parts)
         try:
             step = self._lanes.check(plan)
+            self._passes.check(step)
         except StepMismatch as err:
             return _refused(plan, RefusalKind.MISMATCH, str(err))
         except StepSkipped as err:
@@ -168,10 +193,15 @@ class Executor:
             if self._has_fellows and self._collective.num_begun:
                 raise StepBroken(self._log_failure(plan, err)) from err
             if isinstance(err, survivable_errors(self._model.device)):
-                return self._fail(plan, err)
+                return self._fail(step, err)
             raise
+        return self._settle(step, outcome)
+
+    def _settle(self, step: CheckedStep, outcome: _Outcome) -> StepResult:
         self._lanes.commit(step, outcome.fed_next, outcome.accepted)
-        fed = [token_id for rows in step.rows for token_id in rows.token_ids]
+        self._passes.commit(step)
+        plan, ran = step.plan, (*step.rows, *step.staged_rows)
+        fed = [token_id for rows in ran for token_id in rows.token_ids]
         digest = result_digest(plan.digest, fed, outcome.drawn)
         compute_ns, parts = self._clock.end()
         return StepResult(
@@ -185,8 +215,11 @@ class Executor:
             parts=parts,
         )
 
-    def _fail(self, plan: StepPlan, error: Exception) -> StepRefused:
+    def _fail(self, step: CheckedStep, error: Exception) -> StepRefused:
         """Refuse a step that raised, once the device has done what was asked of it before."""
+        plan = step.plan
+        self._lanes.fail(step)
+        self._passes.drop(step)
         if self._model.device.type == "cuda":
             torch.cuda.synchronize(self._model.device)
         return _refused(plan, RefusalKind.FAILED, self._log_failure(plan, error))
@@ -198,6 +231,7 @@ class Executor:
             "step_failed",
             step_id=plan.step_id,
             num_tokens=plan.num_tokens,
+            num_staged_tokens=plan.staged.num_tokens if plan.staged else 0,
             error=name,
             trace="".join(traceback.format_tb(error.__traceback__)),
         )
@@ -205,20 +239,31 @@ class Executor:
 
     @torch.inference_mode()
     def _compute(self, step: CheckedStep) -> _Outcome:
-        """Run the rows, and read what was drawn."""
-        if not step.rows:
-            return _Outcome()
-        self._clock.enter("forward")
-        lanes = [_lane_rows(rows) for rows in step.rows]
-        logits = self._model.forward(lanes, self._kv, self._collective)
-        self._clock.enter("sampling")
-        self._clock.split_forward(self._model.parts_ns)
-        drawing = [rows for rows in step.rows if rows.num_draws]
-        if not drawing:
-            return _Outcome()
-        ids = iter(self._draw(logits, drawing))
+        """Run the rows, then the slice, and read what was drawn."""
+        outcome = _Outcome()
+        if step.rows:
+            self._clock.enter("forward")
+            lanes = [lane_rows(rows) for rows in step.rows]
+            logits = self._model.forward(lanes, self._kv, self._collective)
+            self._clock.enter("sampling")
+            self._clock.split_forward(self._model.parts_ns)
+            self._read_draws(logits, step.rows, outcome)
+        if step.plan.staged is not None:
+            self._clock.enter("staged")
+            logits = self._passes.run(step, self._collective)
+            if step.ends_pass:
+                self._clock.enter("sampling")
+                self._read_draws(logits, step.staged_rows, outcome)
         self._clock.enter("other")
-        return _read_outcome({rows: list(islice(ids, rows.num_draws)) for rows in drawing})
+        return outcome
+
+    def _read_draws(
+        self, logits: torch.Tensor | None, rows: tuple[Rows, ...], outcome: _Outcome
+    ) -> None:
+        drawing = [one for one in rows if one.num_draws]
+        if drawing:
+            ids = iter(self._draw(logits, drawing))
+            outcome.read({one: list(islice(ids, one.num_draws)) for one in drawing})
 
     def _draw(self, logits: torch.Tensor | None, drawing: list[Rows]) -> list[int]:
         """Draw on the leader, and tell the followers: a token for each row that draws."""
@@ -238,29 +283,3 @@ class Executor:
 
 def _refused(plan: StepPlan, kind: RefusalKind, reason: str) -> StepRefused:
     return StepRefused(step_id=plan.step_id, epoch=plan.epoch, kind=kind, reason=reason)
-
-
-def _read_outcome(ids: dict[Rows, list[int]]) -> _Outcome:
-    """Keep of each draft what equals the tokens drawn at its positions, and one token more."""
-    outcome = _Outcome()
-    for rows, drawn in ids.items():
-        num_right = 0
-        while num_right < len(rows.draft_ids) and drawn[num_right] == rows.draft_ids[num_right]:
-            num_right += 1
-        if rows.draft_ids:
-            outcome.accepted[rows.lane_id] = rows.draft_ids[:num_right]
-        if drawn[num_right] == NOT_FINITE:
-            outcome.failures[rows.lane_id] = LaneFault.NAN
-        else:
-            outcome.drawn[rows.lane_id] = drawn[num_right]
-    return outcome
-
-
-def _lane_rows(rows: Rows) -> LaneRows:
-    return LaneRows(
-        lane_id=rows.lane_id,
-        start=rows.start,
-        token_ids=rows.token_ids,
-        block_table=rows.block_table,
-        num_draws=rows.num_draws,
-    )

@@ -6,18 +6,34 @@ follows; a refused plan changes nothing; what two ranks hold after the same plan
 same.
 
 A lane's state is immutable: a plan makes new states beside the old ones, and the
-executor takes them over when the step has been run.
+executor takes them over when the step has been run. So is the open pass
+(`ranks.staged_pass`): its lanes run nothing else, their `num_tokens` move and they draw with its
+last slice only, and a step that failed with a slice of it drops it.
 """
 
 from dataclasses import dataclass, replace
 
 from ranks.errors import StepMismatch, StepSkipped
-from ranks.plan import Chunk, Draw, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+from ranks.plan import (
+    Chunk,
+    ChunkImage,
+    Draw,
+    LaneGrow,
+    LaneJoin,
+    ResolvedRows,
+    StagedSlice,
+    StepPlan,
+    rows_digest,
+)
+from ranks.staged_pass import OpenPass, PassLimits, next_pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a plan is checked against."""
+    """What a plan is checked against.
+
+    A pass goes through `num_layers` and has `max_staged_tokens` rows at most; 0 for no passes.
+    """
 
     epoch: int
     num_lanes: int
@@ -26,6 +42,13 @@ class Limits:
     max_step_tokens: int
     vocab_size: int
     context_length: int
+    num_layers: int = 1
+    max_staged_tokens: int = 0
+
+    @property
+    def of_passes(self) -> PassLimits:
+        """Those of staged passes."""
+        return PassLimits(num_layers=self.num_layers, max_tokens=self.max_staged_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +71,8 @@ class Rows:
     """What one lane runs in one step: `token_ids` at positions from `start` on.
 
     The last `num_draws` of its rows draw. Behind the first of those, the tokens are a
-    draft: `draft_ids`.
+    draft: `draft_ids`. `images` stand among them in a staged slice, which draws with the end
+    of its pass.
     """
 
     lane_id: int
@@ -58,6 +82,7 @@ class Rows:
     num_digested_blocks: int
     draw: Draw
     num_draws: int
+    images: tuple[ChunkImage, ...] = ()
 
     @property
     def end(self) -> int:
@@ -77,11 +102,21 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedStep:
-    """A plan that fits: its rows in order, and the lanes as they are once it has run."""
+    """A plan that fits: its rows in order, and the lanes as they are once it has run.
+
+    `staged_rows` are those of its slice, and `open_pass` is the pass behind it.
+    """
 
     plan: StepPlan
     rows: tuple[Rows, ...]
     lanes: dict[int, Lane]
+    staged_rows: tuple[Rows, ...] = ()
+    open_pass: OpenPass | None = None
+
+    @property
+    def ends_pass(self) -> bool:
+        """Whether its slice is the last of its pass."""
+        return self.plan.staged is not None and self.open_pass is None
 
 
 class LaneTable:
@@ -94,6 +129,14 @@ class LaneTable:
         # The last step that came here, and the last of them that has run.
         self._last_step_id = 0
         self._last_run_id = 0
+        self._open_pass: OpenPass | None = None
+        # Of the passes that came here to be opened.
+        self._last_pass_id = 0
+
+    @property
+    def open_pass(self) -> OpenPass | None:
+        """The pass of which some layers have run."""
+        return self._open_pass
 
     @property
     def lanes(self) -> dict[int, Lane]:
@@ -101,11 +144,11 @@ class LaneTable:
         return dict(self._lanes)
 
     def check(self, plan: StepPlan) -> CheckedStep:
-        """Check a plan as a whole; changes nothing but the last step id.
+        """Check a plan as a whole; changes nothing but the last ids of steps and passes.
 
         The id of a refused step is spent: the next plan carries a higher one. Ids may be
         passed over, since what a plan follows proves that none is missing. An id out of
-        order spends nothing.
+        order spends nothing. The id of a pass is spent once its first slice fits.
 
         Raises:
             StepMismatch: The plan does not fit; the message names what and both values.
@@ -117,15 +160,26 @@ class LaneTable:
             raise StepMismatch(f"step is {plan.step_id}, the last was {self._last_step_id}")
         last_step_id, self._last_step_id = self._last_step_id, plan.step_id
         self._check_follows(plan, last_step_id)
-        staged = _StagedStep(self._limits, dict(self._lanes))
-        staged.move_lanes(plan)
+        busy = frozenset() if self._open_pass is None else self._open_pass.lane_ids
+        after = _LanesAfter(self._limits, dict(self._lanes), busy)
+        after.move(plan)
         drafts = _drafts_by_lane(plan)
         rows = (
-            *map(staged.run_chunk, plan.chunks),
-            *(staged.run_decode(lane_id, drafts.get(lane_id, ())) for lane_id in plan.decodes),
+            *map(after.run_chunk, plan.chunks),
+            *(after.run_decode(lane_id, drafts.get(lane_id, ())) for lane_id in plan.decodes),
         )
-        self._check_whole(plan, rows)
-        return CheckedStep(plan=plan, rows=rows, lanes=staged.lanes)
+        open_pass = self._open_pass
+        staged_rows: tuple[Rows, ...] = ()
+        if plan.staged is not None:
+            limits = self._limits.of_passes
+            open_pass = next_pass(self._open_pass, plan.staged, self._last_pass_id, limits)
+            staged_rows = after.run_slice(plan.staged, ends=open_pass is None)
+        self._check_whole(plan, rows, staged_rows)
+        if plan.staged is not None:
+            self._last_pass_id = plan.staged.pass_id
+        return CheckedStep(
+            plan=plan, rows=rows, lanes=after.lanes, staged_rows=staged_rows, open_pass=open_pass
+        )
 
     def commit(
         self,
@@ -149,7 +203,13 @@ class LaneTable:
                 lane = step.lanes[rows.lane_id]
                 step.lanes[rows.lane_id] = replace(lane, num_tokens=num_tokens)
         self._lanes = step.lanes
+        self._open_pass = step.open_pass
         self._last_run_id = step.plan.step_id
+
+    def fail(self, step: CheckedStep) -> None:
+        """Take note that a step could not be run: a pass of which it had a slice is dropped."""
+        if step.plan.staged is not None:
+            self._open_pass = None
 
     def _check_follows(self, plan: StepPlan, last_step_id: int) -> None:
         if plan.follows == self._last_run_id:
@@ -163,35 +223,39 @@ class LaneTable:
             f"it follows step {plan.follows}, the last that has run is {self._last_run_id}"
         )
 
-    def _check_whole(self, plan: StepPlan, rows: tuple[Rows, ...]) -> None:
+    def _check_whole(
+        self, plan: StepPlan, rows: tuple[Rows, ...], staged_rows: tuple[Rows, ...]
+    ) -> None:
         if plan.num_tokens > self._limits.max_step_tokens:
             raise StepMismatch(
                 f"the step has {plan.num_tokens} tokens, limit {self._limits.max_step_tokens}"
             )
-        lane_ids = [row.lane_id for row in rows]
+        lane_ids = [row.lane_id for row in (*rows, *staged_rows)]
         if len(set(lane_ids)) != len(lane_ids):
             raise StepMismatch(f"a lane is there twice in the rows of lanes {lane_ids}")
         num_chunks = len(plan.chunks)
         resolved = [_resolved(row, row.token_ids) for row in rows[:num_chunks]]
         resolved += [_resolved(row, row.draft_ids or None) for row in rows[num_chunks:]]
-        digest = rows_digest(plan.step_id, plan.epoch, resolved)
+        resolved += [_resolved(row, row.token_ids) for row in staged_rows]
+        digest = rows_digest(plan.step_id, plan.epoch, resolved, plan.staged)
         if digest != plan.digest:
             raise StepMismatch(
                 f"the rows' digest is {digest.hex()}, the plan has {plan.digest.hex()}"
             )
 
 
-class _StagedStep:
-    """The lanes as a plan changes them, beside those that hold."""
+class _LanesAfter:
+    """The lanes as a plan changes them, beside those that hold; `busy` are in the open pass."""
 
-    def __init__(self, limits: Limits, lanes: dict[int, Lane]) -> None:
+    def __init__(self, limits: Limits, lanes: dict[int, Lane], busy: frozenset[int]) -> None:
         self._limits = limits
+        self._busy = busy
         self.lanes = lanes
 
-    def move_lanes(self, plan: StepPlan) -> None:
+    def move(self, plan: StepPlan) -> None:
         """Apply leaves, joins, grows."""
         for lane_id in plan.leaves:
-            self._occupied(lane_id)
+            self._free_to_run(lane_id)
             del self.lanes[lane_id]
         for join in plan.joins:
             self._join(join)
@@ -200,7 +264,23 @@ class _StagedStep:
 
     def run_chunk(self, chunk: Chunk) -> Rows:
         """Write a part of a prompt."""
-        lane = self._occupied(chunk.lane_id)
+        if chunk.images:
+            raise StepMismatch(f"lane {chunk.lane_id} has images outside of a staged slice")
+        lane = self._free_to_run(chunk.lane_id)
+        rows = self._prompt_rows(lane, chunk)
+        self._advance(lane, rows, rows.end)
+        return rows
+
+    def run_slice(self, staged: StagedSlice, *, ends: bool) -> tuple[Rows, ...]:
+        """Run layers over parts of prompts, which are written once the pass `ends`."""
+        found: list[Rows] = []
+        for chunk in staged.chunks:
+            lane = self._occupied(chunk.lane_id)
+            found.append(self._prompt_rows(lane, chunk))
+            self._advance(lane, found[-1], found[-1].end if ends else lane.num_tokens)
+        return tuple(found)
+
+    def _prompt_rows(self, lane: Lane, chunk: Chunk) -> Rows:
         if chunk.start != lane.num_tokens:
             raise StepMismatch(
                 f"lane {chunk.lane_id} starts at {chunk.start}, it is at {lane.num_tokens}"
@@ -210,16 +290,19 @@ class _StagedStep:
         if lane.last_drawn is not None:
             raise StepMismatch(f"lane {chunk.lane_id} has drawn, no chunk may follow")
         self._check_tokens(chunk.lane_id, chunk.token_ids)
-        return self._run(chunk.lane_id, lane, chunk.token_ids, num_draws=int(chunk.draws))
+        rows = self._rows(chunk.lane_id, lane, chunk.token_ids, num_draws=int(chunk.draws))
+        return replace(rows, images=chunk.images)
 
     def run_decode(self, lane_id: int, draft_ids: tuple[int, ...]) -> Rows:
         """Feed the token that the lane drew last, and a guess of what follows it."""
-        lane = self._occupied(lane_id)
+        lane = self._free_to_run(lane_id)
         if lane.last_drawn is None:
             raise StepMismatch(f"lane {lane_id} has drawn no token to go on from")
         self._check_tokens(lane_id, draft_ids)
         token_ids = (lane.last_drawn, *draft_ids)
-        return self._run(lane_id, lane, token_ids, num_draws=len(token_ids))
+        rows = self._rows(lane_id, lane, token_ids, num_draws=len(token_ids))
+        self._advance(lane, rows, rows.end)
+        return rows
 
     def _check_tokens(self, lane_id: int, token_ids: tuple[int, ...]) -> None:
         for token_id in token_ids:
@@ -229,7 +312,9 @@ class _StagedStep:
                     f"the vocabulary has {self._limits.vocab_size}"
                 )
 
-    def _run(self, lane_id: int, lane: Lane, token_ids: tuple[int, ...], *, num_draws: int) -> Rows:
+    def _rows(
+        self, lane_id: int, lane: Lane, token_ids: tuple[int, ...], *, num_draws: int
+    ) -> Rows:
         rows = Rows(
             lane_id=lane_id,
             start=lane.num_tokens,
@@ -244,10 +329,12 @@ class _StagedStep:
             raise StepMismatch(
                 f"lane {lane_id} would hold {rows.end} tokens, it has room for {room}"
             )
-        self.lanes[lane_id] = replace(
-            lane, num_tokens=rows.end, num_digested_blocks=len(lane.block_table)
-        )
         return rows
+
+    def _advance(self, lane: Lane, rows: Rows, num_tokens: int) -> None:
+        self.lanes[rows.lane_id] = replace(
+            lane, num_tokens=num_tokens, num_digested_blocks=len(lane.block_table)
+        )
 
     def _join(self, join: LaneJoin) -> None:
         if not 0 <= join.lane_id < self._limits.num_lanes:
@@ -276,6 +363,11 @@ class _StagedStep:
             raise StepMismatch(f"lane {grow.lane_id} gets a block that it has: {table}")
         self.lanes[grow.lane_id] = replace(lane, block_table=table)
 
+    def _free_to_run(self, lane_id: int) -> Lane:
+        if lane_id in self._busy:
+            raise StepMismatch(f"lane {lane_id} is in the open pass")
+        return self._occupied(lane_id)
+
     def _occupied(self, lane_id: int) -> Lane:
         lane = self.lanes.get(lane_id)
         if lane is None:
@@ -290,6 +382,7 @@ def _resolved(rows: Rows, token_ids: tuple[int, ...] | None) -> ResolvedRows:
         num_blocks=len(rows.block_table),
         gained_blocks=rows.block_table[rows.num_digested_blocks :],
         token_ids=token_ids,
+        images=rows.images,
     )
 
 

@@ -7,6 +7,7 @@ that is not asked for parts is read twice a step, at its ends.
     forward    the model, where it does not say more
     exchange   collectives, waiting for the other ranks included
     sampling   from logits to token ids
+    staged     a slice of a staged pass
 
 A model that counts for itself (`CausalLM.parts_ns`) has its own parts instead of `forward`; what
 is left of it is `inputs`: laying out rows, tables and embeddings, and calls into the library.

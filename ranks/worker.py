@@ -16,7 +16,7 @@ from ranks.disk.file_thread import Answer, FileThread
 from ranks.disk.folder import Folder
 from ranks.disk.snapshot import PoolLoan, bind
 from ranks.errors import OutOfRoom, RankError
-from ranks.executor import Executor
+from ranks.executor import Executor, Held
 from ranks.kv_store import KvStore
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
@@ -170,7 +170,7 @@ class ModelWorker:
             )
         self._executor = Executor(
             model=model,
-            kv=kv,
+            held=Held(kv=kv),
             collective=self._group,
             world_size=self._settings.world_size,
             limits=_limits(order, model),

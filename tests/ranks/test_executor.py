@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ranks.errors import FellowLost, GivenUp, StepBroken
-from ranks.executor import CountedCollective, Executor, survivable_errors
+from ranks.executor import CountedCollective, Executor, Held, survivable_errors
 from ranks.lane_table import Limits
 from ranks.plan import Draw, LaneFault, RefusalKind, StepRefused, StepResult, result_digest
 from ranks.shards import NoCollective
@@ -51,7 +51,7 @@ def make(model):
         watched = WatchedModel(model)
         executor = Executor(
             model=watched,
-            kv=watched.new_kv_store(NUM_BLOCKS, BLOCK_SIZE),
+            held=Held(kv=watched.new_kv_store(NUM_BLOCKS, BLOCK_SIZE)),
             collective=collective or NoCollective(),
             world_size=world_size,
             limits=Limits(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from ranks.kv_store import KvStore
+from ranks.models.passes import PassState
 from ranks.models.registry import CausalLM
 from ranks.noise import DrawnRow
 from ranks.shards import Collective
@@ -15,7 +16,8 @@ class WatchedModel:
     """Counts its forward passes; spoils the logits of the draws it is told to, once.
 
     It raises what it is told to, once, before or behind a forward pass: behind it, all KV
-    of the step is written and every collective of the model has begun.
+    of the step is written and every collective of the model has begun. `raise_in_slice` is raised
+    behind the layers of a slice, once.
     """
 
     def __init__(self, model: CausalLM) -> None:
@@ -28,6 +30,11 @@ class WatchedModel:
         self.spoil_draws: list[int] = []
         self.raise_before: BaseException | None = None
         self.raise_behind: BaseException | None = None
+        self.raise_in_slice: BaseException | None = None
+        # Layers that slices have run, and logits of passes.
+        self.slices: list[tuple[int, int]] = []
+        self.finished: list[torch.Tensor | None] = []
+        self.begun: list[Sequence[LaneRows]] = []
 
     def kv_bytes_per_block(self, block_size: int) -> int:
         return self._model.kv_bytes_per_block(block_size)
@@ -53,6 +60,23 @@ class WatchedModel:
             logits[self.spoil_draws, 5] = float("nan")
             self.spoil_draws = []
         return logits
+
+    def begin(self, rows: Sequence[LaneRows], kv: KvStore) -> PassState:
+        self.begun.append(rows)
+        return self._model.begin(rows, kv)
+
+    def run_layers(
+        self, state: PassState, first: int, stop: int, kv: KvStore, collective: Collective
+    ) -> None:
+        self._model.run_layers(state, first, stop, kv, collective)
+        error, self.raise_in_slice = self.raise_in_slice, None
+        if error is not None:
+            raise error
+        self.slices.append((first, stop))
+
+    def finish(self, state: PassState, collective: Collective) -> torch.Tensor | None:
+        self.finished.append(self._model.finish(state, collective))
+        return self.finished[-1]
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         return self._model.draw_rows(logits, drawn)
