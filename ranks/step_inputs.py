@@ -134,7 +134,7 @@ def build_inputs(rows: Sequence[LaneRows], *, device: torch.device, block_size: 
 
     return StepInputs(
         num_rows=len(layout.positions),
-        token_ids=on_device([one for lane in rows for one in lane.token_ids] + padding),
+        token_ids=on_device([one for lane in rows for one in _looked_up(lane)] + padding),
         positions=on_device(layout.positions + padding),
         slots=on_device(layout.slots),
         opened_blocks=on_device(layout.opened_blocks),
@@ -213,6 +213,17 @@ class _Layout:
         tile.block_ids.extend(block + 1 for block in table[: -(-stop // self._block_size)])
         tile.block_ids.extend([EMPTY_BLOCK] * (num_blocks - len(tile.block_ids)))
         self.tiles.setdefault((len(tile.rows), num_positions), []).append(tile)
+
+
+def _looked_up(lane: LaneRows) -> Sequence[int]:
+    """The ids of a lane's rows; those of an image may be beyond the vocabulary, and are 0."""
+    if not lane.images:
+        return lane.token_ids
+    token_ids = list(lane.token_ids)
+    for image in lane.images:
+        size = image.stop - image.start
+        token_ids[image.start - lane.start : image.stop - lane.start] = [0] * size
+    return token_ids
 
 
 def _find_reach(lane: LaneRows, positions: range) -> Sequence[int]:

@@ -141,7 +141,7 @@ class SelfAttention:
         )
         at_once = max(1, MAX_SCORES // (self._heads.num_heads * lanes * group.num_positions))
         weighted = [
-            self._attend_part(part, unseen, keys, values)
+            attend(part, unseen, keys, values, scale=self._kind.scale)
             for part, unseen in zip(
                 by_kv_head.split(at_once, dim=2), hidden.split(at_once, dim=1), strict=True
             )
@@ -149,34 +149,35 @@ class SelfAttention:
         joined = weighted[0] if len(weighted) == 1 else torch.cat(weighted, dim=2)
         return joined.permute(1, 2, 0, 3, 4).reshape(queries.shape[0], -1)
 
-    def _attend_part(
-        self,
-        queries: torch.Tensor,
-        hidden: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-    ) -> torch.Tensor:
-        """Some queries of each lane of a group.
 
-        Args:
-            queries: [KV heads, lanes, queries, queries per KV head, head_dim].
-            hidden: bool [lanes, queries, positions].
-            keys: [KV heads · lanes, positions, head_dim].
-            values: As the keys.
+def attend(
+    queries: torch.Tensor,
+    hidden: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    scale: float,
+) -> torch.Tensor:
+    """Attend with some queries of each lane of a group.
 
-        Returns:
-            The shape of the queries.
-        """
-        num_kv, lanes = queries.shape[:2]
-        rows = queries.reshape(num_kv * lanes, -1, queries.shape[4])
-        num_rows = rows.shape[1]
-        rows = functional.pad(rows, (0, 0, 0, pad_count(num_rows, _MIN_QUERY_ROWS) - num_rows))
-        scores = torch.baddbmm(
-            rows.new_empty(1), rows, keys.transpose(1, 2), beta=0, alpha=self._kind.scale
-        )
-        seen = scores.view(num_kv, lanes, -1, keys.shape[1])[:, :, :num_rows]
-        seen.unflatten(2, queries.shape[2:4]).masked_fill_(hidden[None, :, :, None], float("-inf"))
-        return _weigh_values(scores, values)[:, :num_rows].view(queries.shape)
+    Args:
+        queries: [KV heads, lanes, queries, queries per KV head, head_dim].
+        hidden: bool [lanes, queries, positions].
+        keys: [KV heads · lanes, positions, head_dim].
+        values: As the keys.
+        scale: Multiplies scores.
+
+    Returns:
+        The shape of the queries.
+    """
+    num_kv, lanes = queries.shape[:2]
+    rows = queries.reshape(num_kv * lanes, -1, queries.shape[4])
+    num_rows = rows.shape[1]
+    rows = functional.pad(rows, (0, 0, 0, pad_count(num_rows, _MIN_QUERY_ROWS) - num_rows))
+    scores = torch.baddbmm(rows.new_empty(1), rows, keys.transpose(1, 2), beta=0, alpha=scale)
+    seen = scores.view(num_kv, lanes, -1, keys.shape[1])[:, :, :num_rows]
+    seen.unflatten(2, queries.shape[2:4]).masked_fill_(hidden[None, :, :, None], float("-inf"))
+    return _weigh_values(scores, values)[:, :num_rows].view(queries.shape)
 
 
 def find_hidden(inputs: StepInputs, window: int | None) -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ from ranks.layers.mlp import Activation, GatedMlp
 from ranks.layers.norm import RmsNorm
 from ranks.models.llama import Llama, LlamaParts
 from ranks.models.llama_loader import LlamaReader
+from ranks.models.siglip import load_siglip
 from ranks.shards import Shards
 from ranks.weights.model_config import GemmaConfig, ModelConfig
 from ranks.weights.reader import TensorReader
@@ -51,12 +52,16 @@ def load_gemma(config: ModelConfig, shards: Shards, reader: TensorReader) -> Lla
     embedding, head = loader.parts.embedding_and_head(config.gemma.embedding_scale)
     layers = tuple(loader.layer(number) for number in range(config.num_layers))
     norm = loader.norm("norm.weight", config.hidden_size)
+    vision = config.gemma.vision
+    encoder = None if vision is None else load_siglip(vision, config.hidden_size, reader)
     reader.finish()
     return Llama(
         config,
         shards=shards,
         heads=loader.parts.heads,
-        parts=LlamaParts(embedding=embedding, layers=layers, norm=norm, head=head),
+        parts=LlamaParts(
+            embedding=embedding, layers=layers, norm=norm, head=head, image_encoder=encoder
+        ),
         like=reader.empty(),
     )
 

@@ -65,6 +65,10 @@ class ImageEncoder(Protocol):
         """What it takes, and what becomes of it."""
         ...
 
+    def num_step_bytes(self, itemsize: int) -> int:
+        """Bytes that an image takes while it is encoded, with values of `itemsize` bytes."""
+        ...
+
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [height, width, 3] → [tokens, hidden]."""
         ...
@@ -136,13 +140,14 @@ class Llama:
         return self.config.num_layers * values * self._like.element_size()
 
     def step_bytes(self, limits: StepLimits) -> int:
-        """Bytes that the largest step takes, whatever the length of its lanes."""
-        return step_bytes(
-            self.config,
-            self._heads,
-            limits,
-            mlp_width=self._mlp_width,
-            itemsize=self._like.element_size(),
+        """Bytes that the largest step takes, whatever the length of its lanes.
+
+        An image that is encoded beside it is counted.
+        """
+        encoder, itemsize = self._parts.image_encoder, self._like.element_size()
+        beside = 0 if encoder is None else encoder.num_step_bytes(itemsize)
+        return beside + step_bytes(
+            self.config, self._heads, limits, mlp_width=self._mlp_width, itemsize=itemsize
         )
 
     def step_bytes_per_block(self, block_size: int, limits: StepLimits) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ranks.weights.json_fields import JsonFields
-from ranks.weights.model_config import GemmaConfig, ModelConfig, Rope
+from ranks.weights.model_config import GemmaConfig, ModelConfig, Rope, VisionConfig
 from ranks.weights.rope_config import read_rope_values
+from ranks.weights.vision_config import read_vision_config
 
 _WITH_EYES, _TEXT_ONLY = "gemma3", "gemma3_text"
 GEMMA_TYPES = (_WITH_EYES, _TEXT_ONLY)
@@ -34,6 +35,7 @@ _DEFAULTS: dict[str, Any] = {
     "rope_theta": 1_000_000.0,
     "rope_local_base_freq": 10_000.0,
 }
+_EYES: dict[str, Any] = {"mm_tokens_per_image": 256, "image_token_index": 262_144}
 _PATTERN = 6  # every so-manieth layer sees all
 _KINDS = {"sliding_attention": True, "full_attention": False}
 
@@ -46,11 +48,12 @@ def read_gemma_config(path: Path, values: dict[str, Any]) -> ModelConfig:
     """
     whole = JsonFields(path, values)
     if values.get("model_type") == _WITH_EYES:
-        return _build(whole.part("text_config", _DEFAULTS))
-    return _build(JsonFields(path, _DEFAULTS | values))
+        text = whole.part("text_config", _DEFAULTS)
+        return _build(text, read_vision_config(JsonFields(path, _EYES | values)))
+    return _build(JsonFields(path, _DEFAULTS | values), None)
 
 
-def _build(fields: JsonFields) -> ModelConfig:
+def _build(fields: JsonFields, vision: VisionConfig | None) -> ModelConfig:
     _refuse_unbuilt(fields)
     num_layers, hidden_size = fields.whole("num_hidden_layers"), fields.whole("hidden_size")
     context_length = fields.whole("max_position_embeddings")
@@ -87,6 +90,7 @@ def _build(fields: JsonFields) -> ModelConfig:
             score_scale=_positive(fields, "query_pre_attn_scalar") ** -0.5,
             embedding_scale=_positive(fields, "hidden_size") ** 0.5,
             norm_offset=1.0,
+            vision=vision,
         ),
     )
 

@@ -18,6 +18,8 @@ _MAX_LAYERS = 1024
 _MAX_WIDTH = 1 << 20
 _MAX_VOCAB = 1 << 22
 _MAX_CONTEXT = 1 << 26
+_MAX_IMAGE_SIZE = 1 << 14
+_CHANNELS = 3
 
 
 def _check_positive(**values: float) -> None:
@@ -80,8 +82,71 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """The eyes of a model: a SigLIP tower, and what it takes as an image.
+
+    An image is `image_size` pixels square, in patches of `patch_size`, pooled to
+    `tokens_per_side` squared rows, each as the token `image_token_id`. A pixel's value is
+    multiplied by `rescale`, less its channel's `mean`, over its `std`.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    norm_eps: float
+    image_size: int
+    patch_size: int
+    tokens_per_side: int
+    image_token_id: int
+    rescale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check the numbers against each other and against bounds.
+
+        Raises:
+            BadCheckpoint: A number is out of bounds; the message names field and value.
+        """
+        for field, limit in (
+            ("hidden_size", _MAX_WIDTH),
+            ("intermediate_size", _MAX_WIDTH),
+            ("num_layers", _MAX_LAYERS),
+            ("num_heads", _MAX_WIDTH),
+            ("image_size", _MAX_IMAGE_SIZE),
+            ("patch_size", _MAX_IMAGE_SIZE),
+            ("tokens_per_side", _MAX_IMAGE_SIZE),
+        ):
+            value = getattr(self, field)
+            if not 1 <= value <= limit:
+                raise BadCheckpoint(f"vision: {field} is {value}, it must be from 1 to {limit}")
+        if not 0 <= self.image_token_id < _MAX_VOCAB:
+            raise BadCheckpoint(f"vision: image_token_id is {self.image_token_id}")
+        for name, total, part in (
+            ("hidden_size", self.hidden_size, self.num_heads),
+            ("image_size", self.image_size, self.patch_size),
+            ("patches a side", self.patches_per_side, self.tokens_per_side),
+        ):
+            if total % part:
+                raise BadCheckpoint(f"vision: {name} is {total}, no multiple of {part}")
+        if len(self.mean) != _CHANNELS or len(self.std) != _CHANNELS or 0 in self.std:
+            raise BadCheckpoint(f"vision: mean is {self.mean} and std {self.std}")
+
+    @property
+    def patches_per_side(self) -> int:
+        """Patches in a row or column of an image."""
+        return self.image_size // self.patch_size
+
+    @property
+    def head_dim(self) -> int:
+        """Values of a head."""
+        return self.hidden_size // self.num_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GemmaConfig:
-    """What Gemma 3 has beyond a llama.
+    """What Gemma 3 has beyond a llama; `vision` is None for one without eyes.
 
     `local_rope` holds for the layers of which `is_local` says so. Norms multiply by what the
     file holds plus `norm_offset`, scores by `score_scale`, embeddings by `embedding_scale`.
@@ -92,6 +157,7 @@ class GemmaConfig:
     score_scale: float
     embedding_scale: float
     norm_offset: float
+    vision: VisionConfig | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers.

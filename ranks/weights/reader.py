@@ -108,6 +108,11 @@ class TensorReader:
         self._check(name, (length,))
         return self._read(name, range(length) if part is None else part, None)
 
+    def whole(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """Read a tensor of any number of dimensions whole."""
+        self._check(name, shape)
+        return self._read(name, range(shape[0]), None)
+
     def wide_vector(self, name: str, length: int) -> torch.Tensor:
         """Read a vector as float32, whatever the others are read as."""
         self._check(name, (length,))

@@ -106,8 +106,10 @@ def test_each_row_of_an_image_reaches_to_its_end_and_others_to_themselves():
 
 def test_images_are_placed_at_the_rows_of_their_lane():
     rows = [lane(start=5, count=3), lane(1, start=30, count=9, images=((31, 3), (34, 2)))]
-    placed = build_inputs(rows, device=CPU, block_size=16).images
-    assert [(first, len(rows)) for first, rows in placed] == [(4, 3), (7, 2)]
+    inputs = build_inputs(rows, device=CPU, block_size=16)
+    assert [(first, len(rows)) for first, rows in inputs.images] == [(4, 3), (7, 2)]
+    # What stands for an image may be no id of the vocabulary.
+    assert inputs.token_ids[:12].tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0, 6, 7, 8]
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,6 +22,31 @@ TOKEN_ID = {token: token_id for token_id, token in enumerate(SPECIAL)}
 VOCAB_SIZE = 336
 IMAGE_SIZE, IMAGE_TOKENS = 28, 4
 
+# As the folders of the released models have it: most fields are left to their defaults.
+RELEASED: dict[str, Any] = {
+    "model_type": "gemma3",
+    "mm_tokens_per_image": 256,
+    "image_token_index": 262_144,
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10_240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+    "vision_config": {
+        "hidden_size": 1152,
+        "image_size": 896,
+        "intermediate_size": 4304,
+        "model_type": "siglip_vision_model",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 27,
+        "patch_size": 14,
+        "vision_use_head": False,
+    },
+}
+
 _TEXT: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 96,
@@ -102,13 +127,16 @@ TEMPLATE = (
 )
 
 
-def make_gemma3(*, seed: int = 7, **changes: Any) -> Any:
-    """A random model with eyes, in float32; `changes` are of its text's config."""
-    text = _TEXT | changes
+def make_gemma3(*, seed: int = 7, eyes: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """A random model with eyes, in float32.
+
+    `changes` are of its text's config, `eyes` of its tower's, and the number of `tokens`.
+    """
+    text, vision = _TEXT | changes, _VISION | (eyes or {})
     config = transformers.Gemma3Config(
         text_config=text,
-        vision_config=_VISION,
-        mm_tokens_per_image=IMAGE_TOKENS,
+        mm_tokens_per_image=vision.pop("tokens", IMAGE_TOKENS),
+        vision_config=vision,
         boi_token_index=TOKEN_ID["<start_of_image>"],
         eoi_token_index=TOKEN_ID["<end_of_image>"],
         image_token_index=TOKEN_ID["<image_soft_token>"],

@@ -6,32 +6,8 @@ import transformers
 from ranks.errors import BadCheckpoint
 from ranks.weights.hf_config import read_hf_config
 from ranks.weights.model_config import LinearRope, Rope
-from tests.support.tiny_gemma3 import make_gemma3, make_gemma3_text
+from tests.support.tiny_gemma3 import RELEASED, make_gemma3, make_gemma3_text
 
-# As the folders of the released models have it: most fields are left to their defaults.
-RELEASED = {
-    "model_type": "gemma3",
-    "mm_tokens_per_image": 256,
-    "image_token_index": 262_144,
-    "text_config": {
-        "hidden_size": 2560,
-        "intermediate_size": 10_240,
-        "model_type": "gemma3_text",
-        "num_hidden_layers": 34,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-        "sliding_window": 1024,
-    },
-    "vision_config": {
-        "hidden_size": 1152,
-        "image_size": 896,
-        "intermediate_size": 4304,
-        "model_type": "siglip_vision_model",
-        "num_attention_heads": 16,
-        "num_hidden_layers": 27,
-        "patch_size": 14,
-        "vision_use_head": False,
-    },
-}
 TEXT_ONLY = RELEASED["text_config"] | {
     "head_dim": 128,
     "max_position_embeddings": 32_768,
@@ -92,6 +68,7 @@ def test_what_is_read_is_what_transformers_computes(tmp_path, values):
         assert getattr(owner, name) == expected, name
     assert config.family == "gemma3"
     assert config.gemma.norm_offset == 1
+    assert (config.gemma.vision is None) == (values["model_type"] == "gemma3_text")
 
 
 @pytest.mark.parametrize("make", [make_gemma3, make_gemma3_text])
