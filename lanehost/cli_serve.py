@@ -8,7 +8,8 @@ import click
 
 from lanehost.cli_disk import DISK_OPTIONS, build_disk
 from lanehost.cli_hosts import HOSTS_OPTIONS, SPARE_OPTION, build_rank_port
-from lanehost.cli_images import IMAGE_OPTIONS, build_images
+from lanehost.cli_images import IMAGE_OPTIONS, build_images, max_staged_tokens
+from lanehost.cli_record import RECORD_OPTIONS, build_record
 from lanehost.embedded import EMBEDDED_NAME, embedded_model_path
 from lanehost.errors import StartupFailed
 from lanehost.keys import KeyRing
@@ -22,7 +23,6 @@ from lanehost.settings import (
     LineSettings,
     RankGroupSettings,
     RankPortSettings,
-    RecordSettings,
     ServeSettings,
 )
 
@@ -210,15 +210,7 @@ SERVE_OPTIONS: tuple[Any, ...] = (
         show_default=True,
         help="Most prompts that share one step; 1 runs them one by one.",
     ),
-    click.option(
-        "--record",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help="Write a trail of the run there, for `lanehost replay`; replies are in it.",
-    ),
-    click.option(
-        "--record-prompts", is_flag=True, help="With --record: the prompts' token ids as well."
-    ),
+    *RECORD_OPTIONS,
     click.option(
         "--journal",
         type=click.Path(path_type=Path, file_okay=False),
@@ -300,6 +292,8 @@ def _build_settings(
                 max_drafts=options["max_drafts"],
                 max_fill_tokens=options["max_fill_tokens"],
                 max_pass_prompts=options["max_pass_prompts"],
+                staged_rows=options["staged_rows"],
+                max_stall_ms=options["max_stall_ms"],
             ),
             keys=keys,
             model_name=options["model_name"],
@@ -313,7 +307,7 @@ def _build_settings(
             journal=_journal_settings(options["journal"], max_mib=options["journal_mib"]),
             disk=build_disk(options),
             images=build_images(options),
-            record=_record_settings(options["record"], keeps_prompts=options["record_prompts"]),
+            record=build_record(options),
         )
     except StartupFailed as error:
         raise click.UsageError(str(error)) from error
@@ -337,6 +331,9 @@ def _build_ranks(model_path: Path, options: dict[str, Any]) -> RankGroupSettings
         keeps_spare=options["spare_rank"] == "on",
         rank_port=_own_rank_port(options),
         disk_folder=options["disk_cache"],
+        max_staged_tokens=max_staged_tokens(options),
+        image_cache_tokens=options["image_cache_tokens"],
+        encoder_device=options["encoder_device"],
     )
 
 
@@ -362,14 +359,6 @@ def _own_rank_port(options: dict[str, Any]) -> RankPortSettings | None:
             "`lanehost follow --rank N`"
         )
     return build_rank_port(options, ranks_here=options.get("ranks_here"))
-
-
-def _record_settings(folder: Path | None, *, keeps_prompts: bool) -> RecordSettings | None:
-    if folder is None:
-        if keeps_prompts:
-            raise click.UsageError("--record-prompts needs --record DIR")
-        return None
-    return RecordSettings(folder=folder, keeps_prompts=keeps_prompts)
 
 
 def _journal_settings(folder: Path | None, *, max_mib: int | None) -> JournalSettings | None:

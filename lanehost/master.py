@@ -222,6 +222,7 @@ class Master:
             run_id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}",
             file_number=1,
             keeps_prompts=record.keeps_prompts,
+            keeps_images=record.keeps_images,
             model_path=str(ranks.model_path.absolute()),
             dtype=ranks.dtype,
             weights=ranks.weights,

@@ -15,7 +15,7 @@ from lanehost.recorder.records import Closed, Cut, GroupWasLost, Header
 from lanehost.recorder.replay import Replayed, check_has_prompts, replay_on
 from lanehost.recorder.story import JobStory
 from lanehost.recorder.trail import Trail
-from lanehost.settings import RankGroupSettings
+from lanehost.settings import IDLE_STAGED_ROWS, RankGroupSettings
 
 REPORT_INTERVAL_S = 2.0
 
@@ -95,6 +95,9 @@ def ranks_of(header: Header, *, model: Path | None, tp: int | None) -> RankGroup
         kv_tokens=facts.kv_tokens,
         block_size=facts.block_size,
         keeps_spare=False,
+        # A trail of a model without images has 0 of both, and its ranks take none.
+        max_staged_tokens=facts.max_staged_tokens or IDLE_STAGED_ROWS,
+        image_cache_tokens=facts.image_cache_tokens or IDLE_STAGED_ROWS,
     )
 
 

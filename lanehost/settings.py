@@ -204,10 +204,11 @@ class LineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSettings:
-    """Where a trail of the run goes, and whether the token ids of prompts are in it."""
+    """Where a trail of the run goes, whether the token ids of prompts are in it, and images."""
 
     folder: Path
     keeps_prompts: bool = False
+    keeps_images: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which images the ranks have encoded, are encoding, or are to encode next (ADR 27).
+"""Which images the ranks have encoded, are encoding, or are to encode next (ADR 30).
 
 What is wanted is read off the lanes, turn after turn: an image whose rows a lane has not
 computed yet. So however a job ends, parks or is carried into the next epoch, what it wanted is

@@ -6,7 +6,7 @@ A lane knows two truths. What plans have asked for (`num_planned_tokens`,
 `num_planned_draws`) runs ahead of what results have brought (`state`), because plan
 N+1 is written while step N is in flight. A lane that ends while a later step still
 writes its blocks is DRAINING until that step has retired, and until the staged pass has
-ended that it is in: a pass is never abandoned (ADR 27).
+ended that it is in: a pass is never abandoned (ADR 30).
 
 A lane with images that are not computed yet is staged up to the last of them: its prompt runs
 in passes, whole images at a time. What is behind the last image runs in ordinary chunks.

@@ -2,7 +2,7 @@
 
 A pass is shared by all whose next image is ready, first come, first served; those in the
 background come last. Beside streams, or prompts of text, it has few rows and goes a few layers at
-a time; alone it takes what there is, whole (ADR 27).
+a time; alone it takes what there is, whole (ADR 30).
 
 Laws: an image is in a pass whole or not at all, and only once it is ready; a pass has no more
 rows than the ranks have room for; nobody behind one who does not fit goes first, but where that

@@ -1,6 +1,6 @@
 """The staged pass that is open: whose rows are in it, and at which layer it goes on; pure.
 
-Prompts with images run in passes that go through the layers in slices, one a step (ADR 27).
+Prompts with images run in passes that go through the layers in slices, one a step (ADR 30).
 
 Laws: one pass is open at a time, and its lanes run nothing else; its slices name the same rows,
 and go on where the last one stopped; a pass that has begun goes to its end, whoever leaves, or is

@@ -1,4 +1,4 @@
-"""What the engine asks of the ranks for images, and what becomes of it; plain data (ADR 27)."""
+"""What the engine asks of the ranks for images, and what becomes of it; plain data (ADR 30)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The images of all ranks as one: each is encoded by every rank, and has one outcome (ADR 27).
+"""The images of all ranks as one: each is encoded by every rank, and has one outcome (ADR 30).
 
 Laws: the same bytes go to every rank, in the same order; an outcome is told once every rank has
 answered; the rows are there only if they are on all of them, and then they are the same bit for

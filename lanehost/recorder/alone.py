@@ -5,12 +5,14 @@ are those that it draws alone from the same prompt and with the same draw.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from lanehost.engine.backend import Backend
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.recorder.check import given_at
 from lanehost.recorder.checker import PlanChecker, PlanFault
 from lanehost.recorder.epochs import TrailEpochs
+from lanehost.recorder.images_again import ReplayedImages, prepared_again
 from lanehost.recorder.records import (
     EpochBegan,
     Header,
@@ -21,7 +23,6 @@ from lanehost.recorder.records import (
     StepTurnedDown,
 )
 from lanehost.recorder.replay import (
-    CannotReplay,
     InFlight,
     OnStep,
     Outcome,
@@ -30,12 +31,15 @@ from lanehost.recorder.replay import (
     check_fits,
 )
 from lanehost.recorder.story import Difference, DrawnAt, JobStory, Story
+from lanehost.recorder.trail import CannotReplay
 from ranks.plan import (
     Chunk,
+    ChunkImage,
     LaneGrow,
     LaneJoin,
     RefusalKind,
     ResolvedRows,
+    StagedSlice,
     StepPlan,
     StepRefused,
     rows_digest,
@@ -131,7 +135,9 @@ async def replay_alone(
         RankGroupLost: The ranks were lost.
     """
     check_fits(header, backend)
-    replayed = Replayed()
+    replayed, images = Replayed(), ReplayedImages()
+    for number, image in enumerate(job.images, start=1):
+        await images.encode(backend, number, prepared_again(image))
     position = len(job.prompt_ids)
     for plan in _plans(backend.facts, job, num_draws=len(job.drawn)):
         backend.submit(plan)
@@ -161,31 +167,64 @@ async def replay_alone(
     return replayed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A part of the prompt that one step runs: an ordinary chunk, or a pass of its own."""
+
+    chunk: Chunk
+    is_staged: bool = False
+
+    def staged(self, pass_id: int, facts: GroupFacts) -> StagedSlice | None:
+        """Return it as a pass through all layers."""
+        if not self.is_staged:
+            return None
+        return StagedSlice(
+            pass_id=pass_id, chunks=(self.chunk,), first_layer=0, stop_layer=facts.num_layers
+        )
+
+
+def _parts(facts: GroupFacts, job: JobStory) -> list[_Part]:
+    """Cut a prompt: whole images in passes as long as they may be, what is behind in chunks."""
+    parts: list[_Part] = []
+    images = tuple(
+        ChunkImage(image_id=number, start=one.start, num_tokens=one.num_tokens)
+        for number, one in enumerate(job.images, start=1)
+    )
+    end, start = len(job.prompt_ids), 0
+    while start < end:
+        ahead = [one for one in images if one.start >= start]
+        stop = min(start + (facts.max_staged_tokens if ahead else facts.max_step_tokens), end)
+        if split := [one.start for one in ahead if one.start < stop < one.stop]:
+            stop = split[0]
+        chunk = Chunk(
+            lane_id=_LANE,
+            start=start,
+            token_ids=job.prompt_ids[start:stop],
+            draws=stop == end,
+            images=tuple(one for one in ahead if one.stop <= stop),
+        )
+        parts.append(_Part(chunk=chunk, is_staged=bool(ahead)))
+        start = stop
+    return parts
+
+
 def _plans(facts: GroupFacts, job: JobStory, *, num_draws: int) -> Iterator[StepPlan]:
-    """Write the plans of one lane: its prompt in chunks, then a token a step."""
+    """Write the plans of one lane: its prompt in parts, then a token a step."""
     if num_draws == 0:
         return
-    prompt_ids, budget = job.prompt_ids, facts.max_step_tokens
-    chunks = [
-        Chunk(
-            lane_id=_LANE,
-            start=start,
-            token_ids=prompt_ids[start : start + budget],
-            draws=start + budget >= len(prompt_ids),
-        )
-        for start in range(0, len(prompt_ids), budget)
-    ]
-    num_blocks = -(-(len(prompt_ids) + num_draws) // facts.block_size)
+    parts = _parts(facts, job)
+    num_blocks = -(-(len(job.prompt_ids) + num_draws) // facts.block_size)
     block_ids = tuple(range(num_blocks))
-    for number in range(len(chunks) + num_draws - 1):
-        is_first, chunk = number == 0, chunks[number] if number < len(chunks) else None
-        start = len(prompt_ids) + number - len(chunks) if chunk is None else chunk.start
+    for number in range(len(parts) + num_draws - 1):
+        is_first, part = number == 0, parts[number] if number < len(parts) else None
+        staged = None if part is None else part.staged(number + 1, facts)
         rows = ResolvedRows(
             lane_id=_LANE,
-            start=start,
+            start=len(job.prompt_ids) + number - len(parts) if part is None else part.chunk.start,
             num_blocks=num_blocks,
             gained_blocks=block_ids if is_first else (),
-            token_ids=None if chunk is None else chunk.token_ids,
+            token_ids=None if part is None else part.chunk.token_ids,
+            images=() if part is None else part.chunk.images,
         )
         yield StepPlan(
             step_id=number + 1,
@@ -193,7 +232,8 @@ def _plans(facts: GroupFacts, job: JobStory, *, num_draws: int) -> Iterator[Step
             follows=number,
             joins=(LaneJoin(lane_id=_LANE, draw=job.draw),) if is_first else (),
             grows=(LaneGrow(lane_id=_LANE, block_ids=block_ids),) if is_first else (),
-            chunks=() if chunk is None else (chunk,),
-            decodes=(_LANE,) if chunk is None else (),
-            digest=rows_digest(number + 1, facts.epoch, [rows]),
+            chunks=() if part is None or part.is_staged else (part.chunk,),
+            decodes=(_LANE,) if part is None else (),
+            staged=staged,
+            digest=rows_digest(number + 1, facts.epoch, [rows], staged),
         )

@@ -5,7 +5,7 @@ sequence, that a cached block holds what its borrower would have computed, that 
 of results are those of what was fed and drawn. Without prompts, the structure is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lanehost.recorder.checker import CheckedRows, PlanChecker, PlanFault
 from lanehost.recorder.epochs import TrailEpochs
@@ -15,6 +15,8 @@ from lanehost.recorder.records import (
     EpochBegan,
     GroupWasLost,
     Header,
+    ImageDropped,
+    ImageEncoded,
     Note,
     StepReturned,
     StepSubmitted,
@@ -85,7 +87,9 @@ class TrailCheck:
         self._is_refused = False
         self._last_drawn: dict[int, int] = {}
         # The tokens whose KV a block holds, and for whose scope, as far as results are back.
-        self._content: dict[int, list[int | None]] = {}
+        self._content: dict[int, list[int | bytes | None]] = {}
+        # The digests of the images whose rows are there, by number.
+        self._images: dict[int, bytes] = {}
         self._scopes: dict[int, str] = {}
 
     def take(self, note: Note) -> Difference | None:
@@ -97,10 +101,15 @@ class TrailCheck:
         self._epochs.take(note)
         if isinstance(note, EpochBegan):
             self._begin()
+        elif isinstance(note, ImageEncoded):
+            self._images[note.image_id] = note.digest
+        elif isinstance(note, ImageDropped):
+            self._images.pop(note.image_id, None)
         match note:
             case StepSubmitted(plan=plan):
-                self._in_flight.add(plan, self._story.joined(plan))
-                return None
+                jobs = self._story.joined(plan)
+                self._in_flight.add(plan, jobs)
+                return self._check_images(plan, jobs)
             case StepReturned() if self._is_refused:
                 return Difference(
                     what="the step behind one that was refused",
@@ -114,6 +123,34 @@ class TrailCheck:
                 return self._turned_down(self._in_flight.take(note), note)
             case _:
                 return self._story.take(note)
+
+    def _check_images(self, plan: StepPlan, jobs: dict[int, JobStory]) -> Difference | None:
+        """See that a pass that begins names the images of its lanes' own jobs, and all of them."""
+        if plan.staged is None or plan.staged.first_layer:
+            return None
+        for chunk in plan.staged.chunks:
+            job = jobs.get(chunk.lane_id)
+            if job is None:
+                continue
+            end = chunk.start + len(chunk.token_ids)
+            own = {
+                one.start: (one.num_tokens, one.digest)
+                for one in job.images
+                if chunk.start <= one.start < end
+            }
+            named = {
+                one.start: (one.num_tokens, self._images.get(one.image_id)) for one in chunk.images
+            }
+            if named != own:
+                return Difference(
+                    what="the images of a staged pass",
+                    recorded=_images_in_words(named),
+                    got=_images_in_words(own),
+                    step_id=plan.step_id,
+                    lane_id=chunk.lane_id,
+                    job_id=job.job_id,
+                )
+        return None
 
     def _turned_down(self, step: InFlight, note: StepTurnedDown) -> Difference | None:
         if self._is_refused:
@@ -198,20 +235,25 @@ class TrailCheck:
         if token_ids is None:
             token_ids = (self._last_drawn[row.lane_id],)
         fed.extend((*token_ids, *row.draft_ids))
+        if not row.is_done:
+            return None
         for number, token_id in enumerate((*token_ids, *right)):
             position = row.start + number
-            self._put(row, position, token_id, job)
+            image = None if job is None else job.image_at(position)
+            self._put(row, position, token_id if image is None else image.digest, job)
             expected = None if job is None else job.token_at(position)
             if self._has_tokens and expected is not None and expected != token_id:
                 return f"the token at position {position}", str(token_id), f"{expected} in the job"
         return self._compare_cached(row, job)
 
-    def _put(self, row: CheckedRows, position: int, token_id: int, job: JobStory | None) -> None:
+    def _put(
+        self, row: CheckedRows, position: int, content: int | bytes, job: JobStory | None
+    ) -> None:
         index, offset = divmod(position, self._block_size)
         block_id = row.block_ids[index]
-        content = self._content.setdefault(block_id, [])
-        del content[offset:]
-        content.append(token_id)
+        held = self._content.setdefault(block_id, [])
+        del held[offset:]
+        held.append(content)
         if job is not None:
             self._scopes[block_id] = job.scope
 
@@ -229,7 +271,7 @@ class TrailCheck:
             return None
         for index, block_id in enumerate(row.cached_block_ids):
             start = index * self._block_size
-            own = [job.token_at(start + offset) for offset in range(self._block_size)]
+            own = [job.content_at(start + offset) for offset in range(self._block_size)]
             if self._content.get(block_id) != own:
                 held = str(self._content.get(block_id))
                 return f"the cached block {block_id}", f"tokens {held}", f"{own} in the job"
@@ -272,6 +314,15 @@ class TrailCheck:
             got=digest.hex(),
             step_id=note.step_id,
         )
+
+
+def _images_in_words(images: Mapping[int, tuple[int, bytes | None]]) -> str:
+    """Put images by their first position into words; one that is not there is "nothing"."""
+    words = (
+        f"{num_tokens} rows of {'nothing' if digest is None else digest.hex()[:8]} at {start}"
+        for start, (num_tokens, digest) in sorted(images.items())
+    )
+    return ", ".join(words) or "none"
 
 
 def _broken(fault: PlanFault, step: InFlight, note: Outcome) -> Difference:

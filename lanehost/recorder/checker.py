@@ -4,7 +4,8 @@ A plan that passes: its step id is the next one, and it follows the last step th
 lanes that leave are taken, lanes that join are free; blocks are within the pool and none
 is twice in a lane; what is said to be cached is whole and computed; a chunk goes on where
 its lane is, a decode has a token to feed; no block is written that another lane has too;
-the budget holds; the digest is that of the rows. After a fault the checker is of no more
+the budget holds; a staged pass goes on where it stopped, and its lanes do nothing else; an
+image is whole; the digest is that of the rows. After a fault the checker is of no more
 use, like the group that refused.
 
 A plan is followed once its outcome is known, so there is nothing to take back: what
@@ -17,7 +18,16 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from lanehost.rank_group.facts import GroupFacts
-from ranks.plan import Chunk, LaneGrow, LaneJoin, ResolvedRows, StepPlan, rows_digest
+from ranks.plan import (
+    Chunk,
+    ChunkImage,
+    LaneGrow,
+    LaneJoin,
+    ResolvedRows,
+    StagedSlice,
+    StepPlan,
+    rows_digest,
+)
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -47,7 +57,7 @@ class CheckedRows:
     """What a lane runs in a step; `token_ids` None feeds what it drew last.
 
     `draft_ids` are run behind that. `cached_block_ids` are blocks that the lane begins
-    with, in its first rows alone.
+    with, in its first rows alone. Rows of a staged pass are done with its last slice.
     """
 
     lane_id: int
@@ -59,6 +69,8 @@ class CheckedRows:
     gained_block_ids: tuple[int, ...]
     cached_block_ids: tuple[int, ...]
     draws: bool
+    images: tuple[ChunkImage, ...] = ()
+    is_done: bool = True
 
 
 class PlanChecker:
@@ -79,6 +91,8 @@ class PlanChecker:
         # How many lanes have a block, and how many positions of it are written.
         self._holders: Counter[int] = Counter()
         self._num_written: Counter[int] = Counter()
+        self._open_pass: StagedSlice | None = None
+        self._last_pass_id = 0
 
     def check(
         self, plan: StepPlan, *, guessing: frozenset[int] = _NOBODY
@@ -95,6 +109,7 @@ class PlanChecker:
         self._check_frame(plan)
         self._check_follows(plan)
         self._check_behind(plan, guessing)
+        self._check_pass(plan)
         for lane_id in plan.leaves:
             self._leave(lane_id)
         for join in plan.joins:
@@ -109,10 +124,11 @@ class PlanChecker:
         rows = (
             *(self._run_chunk(chunk) for chunk in plan.chunks),
             *(self._run_decode(lane_id, drafts.get(lane_id, ())) for lane_id in plan.decodes),
+            *self._run_slice(plan.staged),
         )
         if not self._proves_digests:
             return rows
-        digest = rows_digest(plan.step_id, plan.epoch, self._resolved(rows))
+        digest = rows_digest(plan.step_id, plan.epoch, self._resolved(rows), plan.staged)
         if digest != plan.digest:
             raise PlanFault(f"digest is {plan.digest.hex()}, that of its rows {digest.hex()}")
         return rows
@@ -137,10 +153,10 @@ class PlanChecker:
         """
         rows = deepcopy(self).check(plan, guessing=guessing)
         self._last_step_id = plan.step_id
-        size = self._facts.block_size
+        if plan.staged is not None:
+            self._open_pass = None
         for row in rows:
-            for index in range(row.start // size, -(-(row.start + row.num_tokens) // size)):
-                self._num_written[row.block_ids[index]] = max(row.start - index * size, 0)
+            self._unwrite(row)
 
     def check_skipped(self, plan: StepPlan) -> None:
         """Follow a plan that was not run since one before it had failed.
@@ -172,10 +188,62 @@ class PlanChecker:
         self._last_step_id = plan.step_id
         if plan.num_tokens > self._facts.max_step_tokens:
             raise PlanFault(f"{plan.num_tokens} tokens, limit {self._facts.max_step_tokens}")
-        running = Counter([*(chunk.lane_id for chunk in plan.chunks), *plan.decodes])
+        running = Counter([*(chunk.lane_id for chunk in plan.prompts), *plan.decodes])
         for lane_id, count in running.items():
             if count > 1:
                 raise PlanFault(f"lane {lane_id} runs {count} times", lane_id=lane_id)
+
+    def _check_pass(self, plan: StepPlan) -> None:
+        """See that a slice begins a pass or goes on with the open one, and nobody touches that."""
+        staged, begun = plan.staged, self._open_pass
+        if begun is not None:
+            busy = {chunk.lane_id for chunk in begun.chunks}
+            others = (*plan.leaves, *plan.decodes, *(chunk.lane_id for chunk in plan.chunks))
+            for lane_id in busy.intersection(others):
+                raise PlanFault(f"lane {lane_id} is in the open pass", lane_id=lane_id)
+        if staged is None:
+            return
+        first_layer = 0 if begun is None else begun.stop_layer
+        if not staged.first_layer == first_layer < staged.stop_layer <= self._facts.num_layers:
+            raise PlanFault(
+                f"layers {staged.first_layer} to {staged.stop_layer} of {self._facts.num_layers}, "
+                f"the pass is at {first_layer}"
+            )
+        if begun is None:
+            self._check_new_pass(staged)
+        elif (staged.pass_id, staged.chunks) != (begun.pass_id, begun.chunks):
+            raise PlanFault(f"pass {staged.pass_id} is not the one that is open, {begun.pass_id}")
+
+    def _check_new_pass(self, staged: StagedSlice) -> None:
+        if staged.pass_id <= self._last_pass_id:
+            raise PlanFault(f"pass {staged.pass_id} after pass {self._last_pass_id}")
+        if not 0 < staged.num_tokens <= self._facts.max_staged_tokens:
+            raise PlanFault(
+                f"a pass has {staged.num_tokens} rows, limit {self._facts.max_staged_tokens}"
+            )
+        for chunk in staged.chunks:
+            position = chunk.start
+            for image in chunk.images:
+                if not position <= image.start < image.stop <= chunk.start + len(chunk.token_ids):
+                    raise PlanFault(
+                        f"image {image.image_id} is not whole in its chunk", lane_id=chunk.lane_id
+                    )
+                position = image.stop
+        self._last_pass_id = staged.pass_id
+
+    def _run_slice(self, staged: StagedSlice | None) -> Iterator[CheckedRows]:
+        if staged is None:
+            return
+        is_done = staged.stop_layer == self._facts.num_layers
+        self._open_pass = None if is_done else staged
+        for chunk in staged.chunks:
+            lane = self._taken(chunk.lane_id)
+            before = (lane.num_tokens, lane.has_drawn)
+            rows = self._run_chunk(chunk)
+            if not is_done:
+                lane.num_tokens, lane.has_drawn = before
+                self._unwrite(rows)
+            yield replace(rows, images=chunk.images, is_done=is_done, draws=chunk.draws and is_done)
 
     @staticmethod
     def _check_behind(plan: StepPlan, guessing: frozenset[int]) -> None:
@@ -283,6 +351,12 @@ class PlanChecker:
                 )
             self._num_written[block_id] = min(size, end - index * size)
 
+    def _unwrite(self, row: CheckedRows) -> None:
+        """Note that nobody knows how much of these rows is written."""
+        size = self._facts.block_size
+        for index in range(row.start // size, -(-(row.start + row.num_tokens) // size)):
+            self._num_written[row.block_ids[index]] = max(row.start - index * size, 0)
+
     def _rows(
         self, lane_id: int, lane: CheckedLane, *, end: int, token_ids: tuple[int, ...] | None
     ) -> CheckedRows:
@@ -318,4 +392,5 @@ class PlanChecker:
                 num_blocks=len(row.block_ids),
                 gained_blocks=row.gained_block_ids,
                 token_ids=row.token_ids or row.draft_ids or None,
+                images=row.images,
             )

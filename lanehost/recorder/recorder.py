@@ -18,18 +18,23 @@ from lanehost.fault import record_fault
 from lanehost.job import Failed, Finished, Job
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.rank_group.image_interface import RankImages
+from lanehost.recorder.images import RecordingImages
 from lanehost.recorder.records import (
     EpochBegan,
     GroupWasLost,
     Header,
+    ImageDropped,
+    ImageEncoded,
     JobArrived,
     JobEnded,
     JobSeated,
     Note,
+    RecordedImage,
     Redactor,
     StepReturned,
     StepSubmitted,
     StepTurnedDown,
+    without_pixels,
 )
 from lanehost.recorder.writer import TrailWriter, WriterLimits
 from lanehost.settings import RecordSettings
@@ -40,6 +45,8 @@ log = structlog.get_logger()
 
 # What a note weighs beside the token ids in it.
 _NOTE_WEIGHT = 32
+# Bytes of pixels that weigh as much as a token id.
+_PIXELS_PER_ID = 8
 
 
 class Recorder:
@@ -93,9 +100,22 @@ class Recorder:
     def lane_alone(self, lane_id: int) -> None:
         """Take no note: it shows in the plans."""
 
+    def image_encoded(self, epoch: int, image_id: int, digest: bytes) -> None:
+        """Note that the rows of an image are there."""
+        self._note(
+            lambda at_ns: (
+                ImageEncoded(at_ns=at_ns, epoch=epoch, image_id=image_id, digest=digest),
+                0,
+            )
+        )
+
+    def image_dropped(self, epoch: int, image_id: int) -> None:
+        """Note that the rows of an image go."""
+        self._note(lambda at_ns: (ImageDropped(at_ns=at_ns, epoch=epoch, image_id=image_id), 0))
+
     def step_submitted(self, plan: StepPlan) -> None:
         """Note a plan that went to the ranks."""
-        self._note(lambda at_ns: (StepSubmitted(at_ns=at_ns, plan=plan), plan.num_tokens))
+        self._note(lambda at_ns: (StepSubmitted(at_ns=at_ns, plan=plan), _num_ids(plan)))
 
     def step_returned(self, outcome: StepResult | StepRefused) -> None:
         """Note what came back."""
@@ -128,6 +148,10 @@ class Recorder:
             self._writer.stop(f"internal error, record {record_fault(bug).record_id}")
 
 
+def _num_ids(plan: StepPlan) -> int:
+    return plan.num_tokens + (0 if plan.staged is None else plan.staged.num_tokens)
+
+
 def _arrived(job: Job, at_ns: int) -> tuple[Note, int]:
     note = JobArrived(
         at_ns=at_ns,
@@ -138,8 +162,20 @@ def _arrived(job: Job, at_ns: int) -> tuple[Note, int]:
         draw=job.draw,
         scope=job.scope,
         priority=job.priority,
+        images=tuple(
+            RecordedImage(
+                start=one.start,
+                num_tokens=one.num_tokens,
+                digest=one.image.digest,
+                width=one.image.width,
+                height=one.image.height,
+                pixels=one.image.pixels,
+            )
+            for one in job.images
+        ),
     )
-    return note, len(job.prompt_ids)
+    num_pixels = sum(len(one.image.pixels) for one in job.images)
+    return note, len(job.prompt_ids) + num_pixels // _PIXELS_PER_ID
 
 
 def _returned(outcome: StepResult | StepRefused, at_ns: int) -> tuple[Note, int]:
@@ -172,6 +208,7 @@ class RecordingBackend:
         """Stand before `inner`."""
         self._inner = inner
         self._recorder = recorder
+        self._images: RecordingImages | None = None
 
     @property
     def facts(self) -> GroupFacts:
@@ -185,8 +222,12 @@ class RecordingBackend:
 
     @property
     def images(self) -> RankImages | None:
-        """The images of these ranks."""
-        return self._inner.images
+        """The images of these ranks; those that are encoded and dropped are noted."""
+        inner = self._inner.images
+        if inner is not None and self._images is None:
+            epoch = self._inner.facts.epoch
+            self._images = RecordingImages(inner, self._recorder, epoch=epoch)
+        return self._images
 
     def submit(self, plan: StepPlan) -> None:
         """Hand a plan to every rank, and note it if they took it.
@@ -237,6 +278,13 @@ def recorded(epochs: Epochs, recorder: Recorder) -> Epochs:
     )
 
 
+def _transform(settings: RecordSettings, redaction_key: bytes) -> Callable[[Note], Note]:
+    """Return what takes out of notes what is not to be in the trail."""
+    if not settings.keeps_prompts:
+        return Redactor(redaction_key).redact
+    return (lambda note: note) if settings.keeps_images else without_pixels
+
+
 @asynccontextmanager
 async def recording(
     settings: RecordSettings,
@@ -261,7 +309,7 @@ async def recording(
     writer = TrailWriter(
         settings.folder,
         header,
-        transform=(lambda note: note) if settings.keeps_prompts else Redactor(redaction_key).redact,
+        transform=_transform(settings, redaction_key),
         limits=limits or WriterLimits(),
         clock_ns=clock_ns,
     )

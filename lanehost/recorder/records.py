@@ -23,7 +23,16 @@ _DIGEST_BYTES = 16
 _NARROW = (1 << 32) - 1
 _WIDE = (1 << 64) - 1
 _WIDE_NUMBERS = frozenset(
-    {"at_ns", "compute_ns", "follows", "kv_bytes_per_block", "seed", "step_id"}
+    {
+        "at_ns",
+        "compute_ns",
+        "follows",
+        "image_id",
+        "kv_bytes_per_block",
+        "pass_id",
+        "seed",
+        "step_id",
+    }
 )
 _AT_LEAST_ONE = frozenset({"block_size", "num_lanes", "vocab_size", "world_size"})
 # What stands where a token id of a prompt was.
@@ -34,7 +43,8 @@ REDACTED_ID = 0
 class Header:
     """The first record of each file: which run it is of, and what the ranks were.
 
-    `file_number` counts the files of a run from 1. `dtype`, `device` and `weights` are what
+    `file_number` counts the files of a run from 1. With `keeps_images` the pixels of images are
+    there. `dtype`, `device` and `weights` are what
     the operator asked for; what came of it is in `facts`.
     """
 
@@ -47,7 +57,20 @@ class Header:
     device: str
     facts: GroupFacts
     weights: str = "auto"
+    keeps_images: bool = False
     kind: Literal["header"] = "header"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedImage:
+    """An image in a prompt: where its block is, and what it is; its pixels only where kept."""
+
+    start: int
+    num_tokens: int
+    digest: bytes
+    width: int
+    height: int
+    pixels: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +86,7 @@ class JobArrived:
     draw: Draw
     scope: str = ""
     priority: Priority = Priority.FOREGROUND
+    images: tuple[RecordedImage, ...] = ()
     kind: Literal["job_arrived"] = "job_arrived"
 
 
@@ -79,7 +103,10 @@ class JobSeated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSubmitted:
-    """A plan went to the ranks. Redacted, ids of chunks and drafts are all `REDACTED_ID`."""
+    """A plan went to the ranks. Redacted, ids of prompts and drafts are all `REDACTED_ID`.
+
+    `chunk_digests` are of `StepPlan.prompts`.
+    """
 
     at_ns: int
     plan: StepPlan
@@ -112,6 +139,27 @@ class StepTurnedDown:
     refusal: RefusalKind = RefusalKind.MISMATCH
     reason: str
     kind: Literal["step_turned_down"] = "step_turned_down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEncoded:
+    """The rows of an image are on all ranks: plans may name it from here on."""
+
+    at_ns: int
+    epoch: int
+    image_id: int
+    digest: bytes
+    kind: Literal["image_encoded"] = "image_encoded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDropped:
+    """The rows of an image are to go: plans name it no more."""
+
+    at_ns: int
+    epoch: int
+    image_id: int
+    kind: Literal["image_dropped"] = "image_dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +216,8 @@ Note = (
     | StepSubmitted
     | StepReturned
     | StepTurnedDown
+    | ImageEncoded
+    | ImageDropped
     | GroupWasLost
     | EpochBegan
     | JobEnded
@@ -228,6 +278,13 @@ def _check_lanes(record: StepReturned) -> None:
         raise NotARecord("step_returned: a lane twice")
 
 
+def without_pixels(note: Note) -> Note:
+    """Return the note with the digests of images alone."""
+    if isinstance(note, JobArrived) and note.images:
+        return replace(note, images=tuple(replace(one, pixels=b"") for one in note.images))
+    return note
+
+
 def _hide(run: _Run) -> _Run:
     return replace(run, token_ids=(REDACTED_ID,) * len(run.token_ids))
 
@@ -249,11 +306,19 @@ class Redactor:
         match note:
             case JobArrived(prompt_ids=ids):
                 hidden = (REDACTED_ID,) * len(ids)
-                return replace(note, prompt_ids=hidden, prompt_digest=self._digest_ids(ids))
+                return replace(
+                    note,
+                    prompt_ids=hidden,
+                    prompt_digest=self._digest_ids(ids),
+                    images=tuple(
+                        replace(one, digest=self._digest(one.digest), pixels=b"")
+                        for one in note.images
+                    ),
+                )
             case StepSubmitted(plan=plan):
-                digests = tuple(self._digest_ids(chunk.token_ids) for chunk in plan.chunks)
+                digests = tuple(self._digest_ids(chunk.token_ids) for chunk in plan.prompts)
                 return replace(note, plan=self._redact_plan(plan), chunk_digests=digests)
-            case StepReturned(digest=digest):
+            case StepReturned(digest=digest) | ImageEncoded(digest=digest):
                 return replace(note, digest=self._digest(digest))
             case StepTurnedDown() | GroupWasLost():
                 # A rank's reason may name a token id.
@@ -263,8 +328,12 @@ class Redactor:
 
     def _redact_plan(self, plan: StepPlan) -> StepPlan:
         """Hide chunks, and drafts, which are guessed from prompts; the digest covers both."""
+        staged = plan.staged
         return replace(
             plan,
+            staged=None
+            if staged is None
+            else replace(staged, chunks=tuple(_hide(chunk) for chunk in staged.chunks)),
             chunks=tuple(_hide(chunk) for chunk in plan.chunks),
             drafts=tuple(_hide(draft) for draft in plan.drafts),
             digest=self._digest(plan.digest),

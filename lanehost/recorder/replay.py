@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from lanehost.engine.backend import Backend, Backends, Epochs
 from lanehost.errors import RankGroupLost
 from lanehost.recorder.epochs import TrailEpochs
+from lanehost.recorder.images_again import ReplayedImages
 from lanehost.recorder.records import (
     Closed,
     Cut,
@@ -29,7 +30,7 @@ from lanehost.recorder.records import (
     StepTurnedDown,
 )
 from lanehost.recorder.story import Difference, JobStory, Story
-from lanehost.recorder.trail import DamagedTrail, TrailError
+from lanehost.recorder.trail import CannotReplay, DamagedTrail, TrailError
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult
 
 # Not the world size nor the device: replies are to be the same on one rank and on two.
@@ -54,10 +55,6 @@ _REFUSED_AS = {
 
 OnStep = Callable[[int], None]
 Outcome = StepReturned | StepTurnedDown
-
-
-class CannotReplay(TrailError):
-    """The trail is whole, but this replay cannot be made of it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,6 +191,7 @@ async def replay_on(
     check_fits(header, backend)
     replayed, story, in_flight = Replayed(), Story(), StepsInFlight()
     ahead, epochs = _NotesAhead(notes), TrailEpochs(header.facts)
+    images = ReplayedImages()
     for note in ahead:
         epochs.take(note)
         story.take(note)
@@ -201,6 +199,7 @@ async def replay_on(
             backend = await _next_epoch(backend, ranks.later, note.epoch)
             in_flight = StepsInFlight()
             replayed.begin_epoch()
+        await images.take(backend, note)
         match note:
             case StepSubmitted(plan=plan):
                 in_flight.add(plan, story.joined(plan))
@@ -209,6 +208,7 @@ async def replay_on(
                     backend.submit(plan)
             case StepReturned() | StepTurnedDown():
                 step = in_flight.take(note)
+                _check_pass_is_whole(step.plan, note)
                 replayed.difference = await _difference(backend, step, note)
                 if replayed.difference is not None:
                     return replayed
@@ -218,6 +218,20 @@ async def replay_on(
             case _:
                 pass
     return replayed
+
+
+def _check_pass_is_whole(plan: StepPlan, note: Outcome) -> None:
+    """See that no pass was dropped in its middle: ranks on which no slice fails keep it open.
+
+    Raises:
+        CannotReplay: One was.
+    """
+    is_failed = isinstance(note, StepTurnedDown) and note.refusal is RefusalKind.FAILED
+    if is_failed and plan.staged is not None and plan.staged.first_layer:
+        raise CannotReplay(
+            f"step {note.step_id} failed in the middle of a staged pass, and ranks on which it "
+            "does not fail cannot be told to drop it: check the plans with --against fake"
+        )
 
 
 async def _difference(backend: Backend, step: InFlight, note: Outcome) -> Difference | None:

@@ -6,7 +6,14 @@ it; so a job that gave its lane back, or lost it, and was seated again is one se
 
 from dataclasses import dataclass, field
 
-from lanehost.recorder.records import EpochBegan, JobArrived, JobEnded, JobSeated, Note
+from lanehost.recorder.records import (
+    EpochBegan,
+    JobArrived,
+    JobEnded,
+    JobSeated,
+    Note,
+    RecordedImage,
+)
 from ranks.plan import Draw, LaneFault, StepPlan
 
 
@@ -53,6 +60,7 @@ class JobStory:
     prompt_ids: tuple[int, ...]
     draw: Draw
     scope: str = ""
+    images: tuple[RecordedImage, ...] = ()
     drawn: dict[int, DrawnAt] = field(default_factory=dict)
 
     def token_at(self, position: int) -> int | None:
@@ -61,6 +69,18 @@ class JobStory:
             return self.prompt_ids[position]
         found = self.drawn.get(position)
         return None if found is None or isinstance(found.given, LaneFault) else found.given
+
+    def image_at(self, position: int) -> RecordedImage | None:
+        """Return the image in whose block a position is."""
+        blocks = self.images
+        return next(
+            (one for one in blocks if one.start <= position < one.start + one.num_tokens), None
+        )
+
+    def content_at(self, position: int) -> int | bytes | None:
+        """Return what is computed at a position: a token, or an image by its digest."""
+        image = self.image_at(position)
+        return self.token_at(position) if image is None else image.digest
 
     def reply(self, num_tokens: int) -> list[int | None]:
         """Return the first tokens that were drawn after the prompt."""
@@ -82,7 +102,11 @@ class Story:
         match note:
             case JobArrived(job_id=job_id):
                 self._jobs[job_id] = JobStory(
-                    job_id=job_id, prompt_ids=note.prompt_ids, draw=note.draw, scope=note.scope
+                    job_id=job_id,
+                    prompt_ids=note.prompt_ids,
+                    draw=note.draw,
+                    scope=note.scope,
+                    images=note.images,
                 )
             case JobSeated(job_id=job_id, lane_id=lane_id) if job_id in self._jobs:
                 self._seated[lane_id] = self._jobs[job_id]
@@ -106,7 +130,7 @@ class Story:
         for join in plan.joins:
             if join.lane_id in self._seated:
                 self._joined[join.lane_id] = self._seated[join.lane_id]
-        running = [*(chunk.lane_id for chunk in plan.chunks), *plan.decodes]
+        running = [*(chunk.lane_id for chunk in plan.prompts), *plan.decodes]
         return {lane: self._joined[lane] for lane in running if lane in self._joined}
 
     def _end(self, note: JobEnded) -> Difference | None:

@@ -53,6 +53,10 @@ class DamagedTrail(TrailError):
     """Bytes of the trail have changed since they were written."""
 
 
+class CannotReplay(TrailError):
+    """The trail is whole, but this replay cannot be made of it."""
+
+
 class IncompleteTrail(TrailError):
     """A file of the run is missing."""
 

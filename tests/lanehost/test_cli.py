@@ -86,7 +86,8 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
         "--reflection --log-json --record trails --record-prompts --prompt-cache off "
         "--max-drafts 3 --max-fill-tokens 64 --max-pass-prompts 4 --journal kept --journal-mib 16 "
         "--max-image-bytes 1MiB --max-image-pixels 99 --max-images 3 --max-held-images 1GiB "
-        "--max-uploads 4 --upload-lifetime 60"
+        "--max-uploads 4 --upload-lifetime 60 --image-cache-tokens 300 --encoder-device cpu "
+        "--staged-rows 2000 --max-stall-ms 30 --record-images bytes"
     )
     keys = tmp_path / "keys.toml"
     keys.write_text(scope_table("team-a", "secret", 2))
@@ -104,9 +105,14 @@ def test_the_options_become_settings(tmp_path: Path) -> None:
     assert (settings.model_name, settings.drain_timeout_s) == ("m", 9)
     assert settings.drain_grace_s == 0.5
     assert (settings.reflection, settings.log_json) == (True, True)
-    assert settings.record == RecordSettings(folder=Path("trails"), keeps_prompts=True)
+    assert settings.record == RecordSettings(
+        folder=Path("trails"), keeps_prompts=True, keeps_images=True
+    )
     assert (settings.engine.prompt_cache, settings.engine.max_drafts) == (False, 3)
     assert (settings.engine.max_fill_tokens, settings.engine.max_pass_prompts) == (64, 4)
+    assert (settings.engine.staged_rows, settings.engine.max_stall_ms) == (2000, 30)
+    assert (ranks.max_staged_tokens, ranks.image_cache_tokens) == (2000, 300)
+    assert ranks.encoder_device == "cpu"
     assert settings.keys.scope_of("secret") == "team-a"
     assert settings.images == ImageSettings(
         limits=ImageLimits(max_image_bytes=1 << 20, max_image_pixels=99, max_images=3),

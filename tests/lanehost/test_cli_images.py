@@ -1,8 +1,8 @@
 """The options of images."""
 
 from lanehost.cli import main
-from lanehost.cli_images import IMAGE_OPTIONS, build_images
-from lanehost.settings import ImageSettings
+from lanehost.cli_images import IMAGE_OPTIONS, build_images, max_staged_tokens
+from lanehost.settings import IDLE_STAGED_ROWS, ImageSettings
 
 
 def options_of(*args):
@@ -21,4 +21,9 @@ def test_sizes_are_read_as_elsewhere():
 
 
 def test_every_option_is_one_of_serve():
-    assert len(IMAGE_OPTIONS) == 6
+    assert len(IMAGE_OPTIONS) == 10
+
+
+def test_a_pass_that_nobody_waits_for_has_as_many_rows_as_one_beside_others():
+    assert max_staged_tokens(options_of("--staged-rows", "100")) == IDLE_STAGED_ROWS
+    assert max_staged_tokens(options_of("--staged-rows", "5000")) == 5000

@@ -15,6 +15,7 @@ from lanehost.engine.inbox import Cancel, CancelCause, FetchLate
 from lanehost.engine.observer import NoObserver
 from lanehost.errors import RankGroupLost
 from lanehost.job import DiskUse, Event, Failed, Finished, Job, Priority
+from lanehost.rank_group.facts import GroupFacts
 from ranks.plan import Draw, StepPlan, StepRefused, StepResult
 from tests.support.fake_engine import EngineRig, settle_loop
 from tests.support.fake_files import FakeDisk
@@ -105,14 +106,8 @@ async def run_schedule(
     rng = random.Random(seed)
     vocab_size = rng.choice((2, 5, VOCAB_SIZE))
     befell = Befell()
-    facts = {
-        "num_lanes": rng.randint(1, 5),
-        "num_blocks": 16,
-        "max_step_tokens": rng.randint(5, 20),
-        "vocab_size": vocab_size,
-    }
     rig = EngineRig(
-        image_facts(**facts, **random_image_room(rng)) if has_images else fake_facts(**facts),
+        _random_facts(rng, vocab_size, has_images=has_images),
         prompt_cache=rng.random() < 0.8,
         max_drafts=rng.choice((0, 1, 3, 8)),
         max_fill_tokens=rng.randint(1, 8),
@@ -145,6 +140,16 @@ async def run_schedule(
     befell.note_disk(rig)
     befell.names |= names_of_images(rig)
     return Ran(vocab_size=vocab_size, jobs=jobs, replies=replies, befell=befell.names)
+
+
+def _random_facts(rng: random.Random, vocab_size: int, *, has_images: bool) -> GroupFacts:
+    facts = {
+        "num_lanes": rng.randint(1, 5),
+        "num_blocks": 16,
+        "max_step_tokens": rng.randint(5, 20),
+        "vocab_size": vocab_size,
+    }
+    return image_facts(**facts, **random_image_room(rng)) if has_images else fake_facts(**facts)
 
 
 async def run_client(rig: EngineRig, job: Job, rng: random.Random, *, within: int) -> list[Event]:

@@ -83,12 +83,18 @@ async def leave_early(stream):
 
 
 async def run_recorded(
-    folder: Path, *, keeps_prompts=True, jobs=None, limits=None, facts=None, change=lambda rig: rig
+    folder: Path,
+    *,
+    jobs=None,
+    limits=None,
+    facts=None,
+    change=lambda rig: rig,
+    **record,
 ):
     """Run jobs with a recorder, every fifth cancelled early; returns the replies."""
     facts = facts or FACTS
-    about = header(keeps_prompts=keeps_prompts, facts=facts)
-    settings = RecordSettings(folder=folder, keeps_prompts=keeps_prompts)
+    keeps = {"keeps_prompts": True} | record
+    about, settings = header(facts=facts, **keeps), RecordSettings(folder=folder, **keeps)
     async with recording(
         settings, about, redaction_key=KEY, clock_ns=Ticks(), limits=limits or WriterLimits()
     ) as recorder:

@@ -4,8 +4,7 @@ import pytest
 
 from lanehost.recorder.alone import find_request, replay_alone
 from lanehost.recorder.records import JobEnded, StepReturned, StepSubmitted
-from lanehost.recorder.replay import CannotReplay
-from lanehost.recorder.trail import Trail
+from lanehost.recorder.trail import CannotReplay, Trail
 from ranks.plan import LaneFault
 from tests.support.fake_ranks import FakeRanks
 from tests.support.jobs import make_job

@@ -75,6 +75,7 @@ class Echo:
         self.asked = []
         self.answers = {name: object() for name in members(Backend)}
         self.answers["next_outcome"] = self.RESULT
+        self.answers["facts"] = FACTS
 
     def __getattr__(self, name):
         member = members(Backend)[name]
@@ -106,6 +107,9 @@ async def test_every_member_of_a_backend_is_forwarded_with_its_arguments_and_ans
         answer = await answer if inspect.isawaitable(answer) else answer
         if inspect.signature(member).return_annotation is None:
             answer = echo.answers[name]
+    if name == "images":  # a wrapper itself: test_images.py
+        echo.asked.remove(("facts", ()))
+        answer = answer._inner
     assert echo.asked == [(name, args)]
     assert answer is echo.answers[name]
 

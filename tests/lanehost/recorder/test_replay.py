@@ -12,8 +12,8 @@ from lanehost.recorder.records import (
     StepSubmitted,
     StepTurnedDown,
 )
-from lanehost.recorder.replay import CannotReplay, StepsInFlight, replay_on
-from lanehost.recorder.trail import DamagedTrail, Torn, Trail, read_file
+from lanehost.recorder.replay import StepsInFlight, replay_on
+from lanehost.recorder.trail import CannotReplay, DamagedTrail, Torn, Trail, read_file
 from ranks.plan import LaneDraft, StepPlan
 from tests.support.fake_epochs import FakeEpochs
 from tests.support.fake_ranks import FakeRanks
