@@ -1,8 +1,8 @@
 """Identity ids: what stands for the tokens of a prompt where prompts are compared.
 
 At each position of an image's block an identity id is made of the image's digest, everywhere else
-it is the token id (`lanehost.job.Job.identity_ids`, ADR 29). So two images are told apart where their
-token ids are the same, and ids alone say where a block begins and ends.
+it is the token id (`lanehost.job.Job.identity_ids`, ADR 29). So two images are told apart where
+their token ids are the same, and ids alone say where a block begins and ends.
 
 Laws: what two lists of ids are packed to is equal only if they are; no prefix that is to be used
 ends inside a block; split and joined again, ids are what they were.
