@@ -1,4 +1,4 @@
-"""From the rows of a step to the arrays that a native model takes.
+"""From the rows of a step to the numbers and arrays that a native model takes.
 
 Laws: what is laid out depends on the rows alone; rows stay lane after lane, in the order of
 positions. Nothing is looked up beyond the blocks that a lane has written once the step is done.
@@ -8,27 +8,17 @@ depends on positions alone is made once and kept.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ranks.layers.rotary import Rotary
-from ranks.native.parts import Floats, StepRows
+from ranks.native.parts import Floats, StepRows, StepWords
 from ranks.step_inputs import LaneRows, check_lane
 
 # Positions whose rotation is made at once, and how many are kept at most.
 _AT_ONCE, MAX_KEPT = 1_024, 32_768
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaidOut:
-    """The rows of a step, their token ids int64 [rows], and which of them draw, in order."""
-
-    step: StepRows
-    token_ids: npt.NDArray[np.int64]
-    draw_rows: list[int]
 
 
 class Rotations:
@@ -42,14 +32,23 @@ class Rotations:
 
     def at(self, positions: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Cosine and sine of int32 [rows], each [rows, half_dim]."""
-        needed = int(positions.max()) + 1
-        if needed > MAX_KEPT:
+        kept = self.up_to(int(positions.max()) + 1)
+        if kept is None:
             return self._make(torch.from_numpy(positions))
+        return kept[0][positions], kept[1][positions]
+
+    def up_to(self, needed: int) -> tuple[Floats, Floats] | None:
+        """Cosine and sine of so many positions or more, [positions, half_dim]; None beyond most.
+
+        The same arrays until more are needed.
+        """
+        if needed > MAX_KEPT:
+            return None
         if needed > len(self._cos):
             made = self._make(torch.arange(len(self._cos), -(-needed // _AT_ONCE) * _AT_ONCE))
             self._cos = np.concatenate((self._cos, made[0]))
             self._sin = np.concatenate((self._sin, made[1]))
-        return self._cos[positions], self._sin[positions]
+        return self._cos, self._sin
 
     def _make(self, positions: torch.Tensor) -> tuple[Floats, Floats]:
         rotation = self._rotary.at(positions)
@@ -58,40 +57,38 @@ class Rotations:
         return cos[:, 0, half].contiguous().numpy(), sin[:, 0, half].contiguous().numpy()
 
 
-def lay_out(
-    rows: Sequence[LaneRows],
-    *,
-    block_size: int,
-    pool: npt.NDArray[np.float16],
-    rotations: Rotations,
-) -> LaidOut:
-    """Lay out the rows of a step over a pool (`StepRows`).
+def lay_out(rows: Sequence[LaneRows], *, block_size: int) -> StepWords:
+    """Lay out the rows of a step.
 
     Raises:
         ValueError: A lane has no rows, or its block table is too short for them.
     """
-    positions: list[int] = []
-    token_ids: list[int] = []
-    lane_rows, table_at = [0], [0]
-    tables: list[int] = []
-    draw_rows: list[int] = []
+    words = StepWords(
+        positions=[], token_ids=[], lane_rows=[0], table_at=[], draw_rows=[], tables=[]
+    )
     for lane in rows:
         stop = check_lane(lane, block_size)
-        positions.extend(range(lane.start, stop))
-        token_ids.extend(lane.token_ids)
-        lane_rows.append(len(positions))
-        tables.extend(lane.block_table[: -(-stop // block_size)])
-        table_at.append(len(tables))
-        draw_rows.extend(range(len(positions) - lane.num_draws, len(positions)))
-    placed = np.array(positions, dtype=np.int32)
-    cos, sin = rotations.at(placed)
-    step = StepRows(
-        positions=placed,
-        lane_rows=np.array(lane_rows, dtype=np.int32),
-        tables=np.array(tables, dtype=np.int64) + 1,  # block 0 of the pool belongs to nobody
-        table_at=np.array(table_at[:-1], dtype=np.int64),
+        words.positions.extend(range(lane.start, stop))
+        words.token_ids.extend(lane.token_ids)
+        num_rows = len(words.positions)
+        words.lane_rows.append(num_rows)
+        words.table_at.append(len(words.tables))
+        # Block 0 of the pool belongs to nobody.
+        words.tables.extend([block + 1 for block in lane.block_table[: -(-stop // block_size)]])
+        words.draw_rows.extend(range(num_rows - lane.num_draws, num_rows))
+    return words
+
+
+def step_rows(words: StepWords, *, pool: npt.NDArray[np.float16], rotations: Rotations) -> StepRows:
+    """The same as arrays, over a pool."""
+    positions = np.array(words.positions, dtype=np.int32)
+    cos, sin = rotations.at(positions)
+    return StepRows(
+        positions=positions,
+        lane_rows=np.array(words.lane_rows, dtype=np.int32),
+        tables=np.array(words.tables, dtype=np.int64),
+        table_at=np.array(words.table_at, dtype=np.int64),
         cos=cos,
         sin=sin,
         pool=pool,
     )
-    return LaidOut(step=step, token_ids=np.array(token_ids, dtype=np.int64), draw_rows=draw_rows)

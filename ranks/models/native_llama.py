@@ -15,20 +15,29 @@ halves' sums are all-reduced from here. Both add in the order of ranks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ranks.kv_store import KvStore
 from ranks.layers.rotary import Rotary
 from ranks.models.llama import describe_geometry
-from ranks.models.native_layout import Rotations, lay_out
+from ranks.models.native_layout import Rotations, lay_out, step_rows
 from ranks.models.passes import ImageFacts, PassState
 from ranks.models.state import kv_state, name_exact_layout
 from ranks.models.step_memory import StepLimits, native_step_bytes, native_step_bytes_per_position
 from ranks.native.packing import PackedMatrix
-from ranks.native.parts import Engine, Floats, LayerParts, ModelShape, StepRows
+from ranks.native.parts import (
+    Engine,
+    Floats,
+    LayerParts,
+    ModelShape,
+    StepFrame,
+    StepRows,
+    StepWords,
+)
 from ranks.noise import DrawnRow
 from ranks.sampler import draw_rows
-from ranks.shards import Collective, Shards
+from ranks.shards import Collective, Exchange, Shards
 from ranks.step_inputs import LaneRows
 from ranks.weights.model_config import ModelConfig
 from ranks.weights.row_table import RowTable
@@ -93,6 +102,9 @@ class NativeLlama:
         self._parts = parts
         self._engine = engine
         self._num_threads = num_threads
+        # What a step needs beside its rows, and the store that it is of.
+        self._frame: StepFrame | None = None
+        self._framed: KvStore | None = None
         self._rotations = Rotations(
             Rotary(config.rope, head_dim=config.head_dim, device=self.device, dtype=torch.float32),
             config.head_dim // 2,
@@ -142,22 +154,56 @@ class NativeLlama:
 
         With one rank they lie where the next forward writes its own.
         """
-        laid_out = lay_out(
-            rows, block_size=kv.block_size, pool=kv.pool.numpy(), rotations=self._rotations
-        )
-        step, draw_rows = laid_out.step, laid_out.draw_rows
-        x: Floats = self._parts.table.look_up(torch.from_numpy(laid_out.token_ids)).numpy()
+        words = lay_out(rows, block_size=kv.block_size)
         exchange = None
         if not self._holds_all and self._engine.can_exchange:
             exchange = collective.lend_exchange()
-        if self._holds_all or exchange is not None:
+        is_whole = self._holds_all or exchange is not None
+        logits = self._run_whole(words, kv, exchange) if is_whole else None
+        if logits is None:
+            logits = self._run_in_parts(words, kv, exchange, collective, is_whole=is_whole)
+        if not words.draw_rows:
+            return torch.empty(0, self.config.vocab_size) if self._is_leader else None
+        return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
+
+    def _run_whole(self, words: StepWords, kv: KvStore, exchange: Exchange | None) -> Floats | None:
+        """Run a step in one call of the library; None where it cannot."""
+        table, run = self._parts.table.q8_0, self._engine.forward
+        if table is None or run is None:
+            return None
+        rotations = self._rotations.up_to(max(words.positions) + 1)
+        if rotations is None:
+            return None
+        cos, sin = rotations
+        frame = self._frame
+        if frame is None or kv is not self._framed or len(frame.cos) != len(cos):
+            norm, head = self._parts.norm, self._parts.head
+            frame = StepFrame(
+                table=table.numpy(), cos=cos, sin=sin, norm=norm, head=head, pool=kv.pool.numpy()
+            )
+            self._frame, self._framed = frame, kv
+        return run(frame, words, exchange)
+
+    def _run_in_parts(
+        self,
+        words: StepWords,
+        kv: KvStore,
+        exchange: Exchange | None,
+        collective: Collective,
+        *,
+        is_whole: bool,
+    ) -> Floats:
+        """Look up, run all layers or half a layer after the other, project."""
+        step = step_rows(words, pool=kv.pool.numpy(), rotations=self._rotations)
+        token_ids = torch.tensor(words.token_ids, dtype=torch.int64)
+        x: Floats = self._parts.table.look_up(token_ids).numpy()
+        if is_whole:
             self._engine.run(step, x, exchange)
         else:
             self._run_halves(step, x, collective)
-        if not draw_rows:
-            return torch.empty(0, self.config.vocab_size) if self._is_leader else None
-        logits = self._engine.head(x[draw_rows], self._parts.norm, self._parts.head)
-        return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
+        if not words.draw_rows:
+            return np.empty((0, self._parts.head.outputs), dtype=np.float32)
+        return self._engine.head(x[words.draw_rows], self._parts.norm, self._parts.head)
 
     @property
     def num_layers(self) -> int:

@@ -195,7 +195,7 @@ class MatrixReader:
                 return torch.empty(0, width)
             return torch.from_numpy(to_floats(read_groups("Q8_0", rows.numpy())))
 
-        return StoredRows(torch.from_numpy(raw), to_values, torch.float32)
+        return StoredRows(torch.from_numpy(raw), to_values, torch.float32, is_q8_0=True)
 
     def _round(self, name: str, kind: MatrixKind, rows: range, columns: range) -> Groups:
         values = self._source.read(name, rows=rows, columns=columns).to(torch.float32)

@@ -32,7 +32,10 @@ _FLAGS = (
 )  # fmt: skip
 _AVX2 = ("-mavx2", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
-_COMMON = ("api", "attention", "exchange", "model", "sampler", "team", "kernels_portable")
+_COMMON = (
+    *("api", "attention", "exchange", "forward", "model", "sampler", "team"),
+    "kernels_portable",
+)
 _X86_SETS: _Sets = {"kernels_avx2": _AVX2, "kernels_avx512": (*_AVX2, *_AVX512)}
 _ARM_SETS: _Sets = {"kernels_neon": ("-march=armv8.2-a+dotprod",)}
 _SETS = {"x86_64": _X86_SETS, "amd64": _X86_SETS, "aarch64": _ARM_SETS, "arm64": _ARM_SETS}

@@ -76,6 +76,46 @@ class StepRows:
     pool: npt.NDArray[np.float16]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWords:
+    """The rows of a step in plain numbers, and which of them draw, in order; see `StepRows`.
+
+    Whole numbers only, so that a step costs Python little: it runs between two steps, with cold
+    caches, while no core computes.
+    """
+
+    positions: list[int]
+    token_ids: list[int]
+    lane_rows: list[int]
+    table_at: list[int]
+    draw_rows: list[int]
+    tables: list[int]
+
+    def flat(self) -> list[int]:
+        """All of it, one after the other, as forward.cpp reads it."""
+        return [
+            *(len(self.positions), len(self.table_at), len(self.draw_rows), len(self.tables)),
+            *self.positions, *self.token_ids, *self.lane_rows, *self.table_at, *self.draw_rows,
+            *self.tables,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepFrame:
+    """What a step needs beside its rows, as long as the pool is the same.
+
+    Shapes: `table` uint8 [token ids, bytes of a row of Q8_0]; `cos` and `sin`, by position,
+    [positions, head_dim / 2]; `norm` [hidden]; `pool` as in `StepRows`.
+    """
+
+    table: npt.NDArray[np.uint8]
+    cos: Floats
+    sin: Floats
+    norm: Floats
+    head: PackedMatrix
+    pool: npt.NDArray[np.float16]
+
+
 class Engine(Protocol):
     """Runs a native model; two engines give the same bits.
 
@@ -110,6 +150,11 @@ class Engine(Protocol):
 
         What is returned holds until the next call.
         """
+        ...
+
+    @property
+    def forward(self) -> Callable[[StepFrame, StepWords, Exchange | None], Floats] | None:
+        """Run a step whole: the same bits as the table, `run` and `head`; None where it cannot."""
         ...
 
     @property

@@ -22,6 +22,7 @@ class ReferenceEngine:
     name = "numpy"
     can_exchange = False
     draw_rows = None
+    forward = None
 
     def __init__(self, shape: ModelShape, layers: Sequence[LayerParts]) -> None:
         self._shape = shape

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ranks.native.library import NativeLibrary, address, matrix_struct
+from ranks.native.library import NativeLibrary
 from ranks.native.packing import PackedMatrix
+from ranks.native.structs import address, matrix_struct
 
 _TRIES = 5
 _PRODUCT_S = 0.06

@@ -152,7 +152,7 @@ class GgufFile:
                 return torch.empty(0, info.shape[1])
             return torch.from_numpy(_to_float32(rows.numpy(), kind))
 
-        return StoredRows(raw, to_values, dtype)
+        return StoredRows(raw, to_values, dtype, is_q8_0=kind is _TYPES.Q8_0)
 
     def _supported_type(self, info: TensorInfo) -> GGMLQuantizationType:
         kind = _TYPES(info.type_id)

@@ -19,6 +19,11 @@ class RowTable(Protocol):
         """Bytes that the table holds."""
         ...
 
+    @property
+    def q8_0(self) -> torch.Tensor | None:
+        """Its rows as uint8 [rows, bytes of a row], if they are Q8_0 (gguf's word)."""
+        ...
+
     def look_up(self, token_ids: torch.Tensor) -> torch.Tensor:
         """int64 [n] → [n, width], in the type to compute with."""
         ...
@@ -26,6 +31,8 @@ class RowTable(Protocol):
 
 class TensorRows:
     """Rows of a tensor, cast after they were looked up."""
+
+    q8_0 = None
 
     def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
         """Take [rows, width]."""
@@ -49,6 +56,7 @@ class StoredRows:
         raw: uint8 [rows, bytes of a row], on the CPU.
         to_values: Turns uint8 [n, bytes of a row] into [n, width].
         dtype: The type to compute with.
+        is_q8_0: Whether these bytes are Q8_0.
     """
 
     def __init__(
@@ -56,7 +64,10 @@ class StoredRows:
         raw: torch.Tensor,
         to_values: Callable[[torch.Tensor], torch.Tensor],
         dtype: torch.dtype,
+        *,
+        is_q8_0: bool,
     ) -> None:
+        self.q8_0 = raw if is_q8_0 else None
         self._raw = raw
         self._to_values = to_values
         self._dtype = dtype

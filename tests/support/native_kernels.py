@@ -9,11 +9,10 @@ from ranks.native.library import (
     INSTRUCTION_SETS,
     NativeLibrary,
     NoLibrary,
-    address,
-    matrix_struct,
     open_library,
 )
 from ranks.native.packing import GROUP, PackedMatrix, pack
+from ranks.native.structs import address, matrix_struct
 
 TILE_ROWS = 8
 

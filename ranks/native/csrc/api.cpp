@@ -16,6 +16,7 @@
 
 using lanehost::Activations;
 using lanehost::FineActivations;
+using lanehost::Frame;
 using lanehost::AttentionTask;
 using lanehost::Half;
 using lanehost::KernelSet;
@@ -24,6 +25,7 @@ using lanehost::Matrix;
 using lanehost::Model;
 using lanehost::Shape;
 using lanehost::Step;
+using lanehost::Words;
 using lanehost::Write;
 
 namespace {
@@ -80,6 +82,13 @@ EXPORTED void lanehost_end_model(Model* model) { delete model; }
 EXPORTED int lanehost_run(Model* model, const Step* step, float* x, lanehost::Exchange* exchange) {
     return model->run(*step, x, exchange);
 }
+// As `lanehost_run`; -1 when the words do not fit, and nothing was run.
+EXPORTED int lanehost_forward(Model* model, const Frame* frame, const int64_t* words, int64_t count,
+                              lanehost::Exchange* exchange, float* logits) {
+    Words step;
+    if (!step.read(words, count) || !step.fit(*frame)) return -1;
+    return model->forward(*frame, step, exchange, logits);
+}
 EXPORTED void lanehost_attention_half(Model* model, const Step* step, int layer, const float* x,
                                       float* share) {
     model->attention_half(*step, layer, x, share);
@@ -113,6 +122,9 @@ EXPORTED double lanehost_hot_ops(const char* set, const Matrix* weight, int is_f
 EXPORTED uint64_t lanehost_num_stages(const Model* model) { return model->num_stages(); }
 
 // Single kernels, for the tests.
+EXPORTED void lanehost_look_up(const uint8_t* row, int groups, float* y) {
+    lanehost::look_up(row, groups, y);
+}
 EXPORTED void lanehost_quantize(const char* set, const float* x, int rows, const Activations* to) {
     for (int row = 0; row < rows; row++, x += to->groups * lanehost::kGroup)
         find(set)->quantize(x, *to, row, 0, to->groups);

@@ -81,6 +81,33 @@ struct Step {
     Pool pool;
 };
 
+// What a step needs beside its rows, as long as the pool is the same.
+struct Frame {
+    const uint8_t* table;  // of Q8_0, a row for each token id
+    int64_t table_rows;
+    const float* cos;  // [num_angles][head_dim / 2], by position
+    const float* sin;
+    int64_t num_angles;
+    const float* norm;
+    Matrix head;
+    Pool pool;
+    int64_t num_blocks;
+};
+
+// The rows of a step as Python writes them; see forward.cpp. Rows that draw are in order, so if
+// there are as many of them as rows, they are all rows.
+struct Words {
+    int64_t rows, lanes, draws, blocks;
+    const int64_t *positions, *token_ids, *lane_rows, *table_at, *draw_rows, *tables;
+    // False when these are not the numbers that they say they are.
+    bool read(const int64_t* words, int64_t count);
+    // Whether all that they name is there, and the blocks of each lane hold its rows.
+    bool fit(const Frame& frame) const;
+};
+
+// A row of a table of Q8_0 as floats.
+void look_up(const uint8_t* row, int groups, float* y);
+
 class Model {
    public:
     Model(const Shape& shape, const Layer* layers, int num_layers, const KernelSet& kernels,
@@ -89,6 +116,8 @@ class Model {
     // All layers; x [rows][hidden] is read and written. Without an exchange for a rank that holds
     // all shards. When another rank is lost the rest is not run, and x is worth nothing.
     Outcome run(const Step& step, float* x, Exchange* exchange);
+    // All of a step: token ids to logits [draws][outputs of the head].
+    Outcome forward(const Frame& frame, const Words& words, Exchange* exchange, float* logits);
     // One half of a layer; writes this rank's share of the sum over shards.
     void attention_half(const Step& step, int layer, const float* x, float* share);
     void mlp_half(int layer, const float* x, int rows, float* share);
@@ -182,6 +211,8 @@ class Model {
     int64_t scores_stride_ = 0;
     int64_t member_scores_ = 0;  // floats of one member
     Quantized input_, heads_[kMaxShards], columns_[kMaxShards];
+    std::vector<int32_t> positions_, lane_rows_;  // of `forward`
+    Buffer x_, cos_, sin_, drawing_;
     Buffer qkv_, shares_, normed_, gates_, attended_, scores_, fine_values_, fine_scales_, fine_sums_;
 };
 
