@@ -158,7 +158,7 @@ def unpack_fields(payload: bytes) -> Any:
             use_list=False,
             strict_map_key=True,
             max_str_len=1 << 20,
-            max_bin_len=1 << 10,
+            max_bin_len=len(payload),
             max_array_len=len(payload),
             max_map_len=1 << 6,
             max_ext_len=0,

@@ -14,13 +14,23 @@ from lanehost.engine.reply import Reply, ReplyStep
 from lanehost.engine.stops import check_stop
 from lanehost.engine.stream import UnreadStream
 from lanehost.engine.ticket import Ticket
-from lanehost.errors import PoisonedRequest
-from lanehost.job import Finished, Job, SamplingParams, StopParams, Timing, Usage
+from lanehost.errors import InvalidRequest, PoisonedRequest
+from lanehost.job import (
+    Finished,
+    Job,
+    PreparedImage,
+    PromptImage,
+    SamplingParams,
+    StopParams,
+    Timing,
+    Usage,
+)
 from lanehost.journal.records import Accepted
 from lanehost.journal.streams import KnownStream
 from lanehost.lanes.sequence import Sequence
 
 MAX_RECOVERIES = 3
+BYTES_PER_PIXEL = 3
 
 
 def readmit(
@@ -64,6 +74,24 @@ def _check(accepted: Accepted, card: ModelCard) -> None:
     accept_sampling(sampling, vocab_size=card.vocab_size, fresh_seed=0)
     check_prompt_ids(accepted.prompt_ids, vocab_size=card.vocab_size)
     accept_length(len(accepted.prompt_ids), accepted.max_tokens, card=card)
+    _check_images(accepted)
+
+
+def _check_images(accepted: Accepted) -> None:
+    """See that images stand in the prompt, one behind the other, with all their pixels."""
+    position = 0
+    for number, image in enumerate(accepted.images, start=1):
+        stop = image.start + image.num_tokens
+        if not position <= image.start < stop <= len(accepted.prompt_ids):
+            raise InvalidRequest(
+                f"images[{number}]", f"its block is {image.start} to {stop}, behind {position}"
+            )
+        num_bytes = image.height * image.width * BYTES_PER_PIXEL
+        if len(image.pixels) != num_bytes:
+            raise InvalidRequest(
+                f"images[{number}]", f"{len(image.pixels)} bytes of pixels, of {num_bytes}"
+            )
+        position = stop
 
 
 def _job(accepted: Accepted, now_s: float) -> Job:
@@ -79,13 +107,26 @@ def _job(accepted: Accepted, now_s: float) -> Job:
         priority=accepted.priority,
         marks=accepted.marks,
         disk_use=accepted.disk_use,
+        images=tuple(
+            PromptImage(
+                start=one.start,
+                num_tokens=one.num_tokens,
+                image=PreparedImage(
+                    digest=one.digest, width=one.width, height=one.height, pixels=one.pixels
+                ),
+            )
+            for one in accepted.images
+        ),
     )
 
 
 def _finished(accepted: Accepted, step: ReplyStep, *, num_tokens: int) -> Finished:
     assert step.reason is not None
     usage = Usage(
-        prompt_tokens=len(accepted.prompt_ids), cached_tokens=0, completion_tokens=num_tokens
+        prompt_tokens=len(accepted.prompt_ids),
+        cached_tokens=0,
+        completion_tokens=num_tokens,
+        image_tokens=sum(one.num_tokens for one in accepted.images),
     )
     return Finished(
         reason=step.reason,

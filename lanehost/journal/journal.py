@@ -30,19 +30,29 @@ from lanehost.errors import (
     StartupFailed,
 )
 from lanehost.job import Failed, Finished, Job, StopParams
-from lanehost.journal.records import Accepted, Closed, Drawn, Ended, Header, JournalModel, Ready
+from lanehost.journal.records import (
+    MAX_RECORD_BYTES,
+    Closed,
+    Drawn,
+    Ended,
+    Header,
+    JournalModel,
+    Ready,
+)
 from lanehost.journal.recovery import Recovered, recover, segment_path
+from lanehost.journal.room import (
+    TOKEN_ROOM_BYTES,
+    accepted_of,
+    record_room_of,
+    reply_room_of,
+    room_left_of,
+)
 from lanehost.journal.segment import Disk, Segment
 from lanehost.journal.streams import KnownStream, Streams
 from lanehost.settings import JournalSettings
 
 log = structlog.get_logger()
 
-# What a token can take at most, in a record of its own; and an end without its stop string.
-TOKEN_ROOM_BYTES = 64
-END_ROOM_BYTES = 512
-# An accepted request, without its lists and texts.
-RECORD_ROOM_BYTES = 1024
 # A file is not written anew before so much stands behind what it began with.
 LEAST_COMPACT_BYTES = 4 * 1024 * 1024
 _RETRY_AFTER_S = 1.0
@@ -94,7 +104,7 @@ class Journal:
         self.num_given_up = 0
         for stream in self._streams.open:
             stream.num_recoveries += not recovered.streams.is_closed
-            self._room_bytes += _room_of(stream)
+            self._room_bytes += room_left_of(stream)
         self._streams.forget_old(wall_clock())
         try:
             self._begin_file()
@@ -122,9 +132,11 @@ class Journal:
 
     def accept(self, job: Job, stop: StopParams) -> None:
         """Append an accepted job with its room; see `StreamJournal`."""
-        accepted = _accepted(job, stop, self._next_number)
-        room_bytes = job.max_tokens * TOKEN_ROOM_BYTES + _end_room_of(stop)
-        num_bytes = _record_room_of(job, stop)
+        accepted = accepted_of(job, stop, self._next_number)
+        room_bytes = reply_room_of(job, stop)
+        num_bytes = record_room_of(job, stop)
+        if num_bytes > MAX_RECORD_BYTES:
+            raise self._refusal(f"{num_bytes} bytes in one record, limit {MAX_RECORD_BYTES}")
         if self._is_failing and not self._compact():
             raise self._refusal("the journal cannot be written")
         if not self._fits(num_bytes + room_bytes):
@@ -167,7 +179,7 @@ class Journal:
         at_s = self._wall_clock()
         finished = event if isinstance(event, Finished) else None
         self._ends.append(Ended(number=stream.accepted.number, at_s=at_s, finished=finished))
-        self._room_bytes -= _room_of(stream)
+        self._room_bytes -= room_left_of(stream)
         self._streams.end(job_id, event, at_s)
 
     def give_up(self, job_id: str, reason: str) -> None:
@@ -183,7 +195,7 @@ class Journal:
         )
         self.num_given_up += 1
         self._ends.append(Ended(number=stream.accepted.number, at_s=0.0, finished=None))
-        self._room_bytes -= _room_of(stream)
+        self._room_bytes -= room_left_of(stream)
         self._streams.forget(job_id)
 
     def flush(self) -> None:
@@ -304,40 +316,8 @@ class Journal:
             os.close(handle)
 
 
-def _accepted(job: Job, stop: StopParams, number: int) -> Accepted:
-    return Accepted(
-        number=number,
-        job_id=job.job_id,
-        scope=job.scope,
-        label=job.label,
-        priority=job.priority,
-        prompt_ids=job.prompt_ids,
-        marks=job.marks,
-        max_tokens=job.max_tokens,
-        draw=job.draw,
-        stop=stop,
-        disk_use=job.disk_use,
-    )
-
-
-def _record_room_of(job: Job, stop: StopParams) -> int:
-    """Return what the record of an accepted job can take at most."""
-    numbers = len(job.prompt_ids) + len(job.marks) + len(stop.token_ids)
-    texts = sum(4 * len(one) for one in (*stop.strings, job.label, job.scope, job.job_id))
-    return 9 * numbers + texts + RECORD_ROOM_BYTES
-
-
 def _words_of(err: OSError) -> str:
     return f"{type(err).__name__}: {err.strerror}"
-
-
-def _end_room_of(stop: StopParams) -> int:
-    return END_ROOM_BYTES + max((len(one.encode()) for one in stop.strings), default=0)
-
-
-def _room_of(stream: KnownStream) -> int:
-    left = stream.accepted.max_tokens - len(stream.token_ids)
-    return left * TOKEN_ROOM_BYTES + _end_room_of(stream.accepted.stop)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Laws: what is packed unpacks to an equal record; bytes that are no record of our
 judged by the door, like that of any request.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -15,6 +15,7 @@ from lanehost.job import DiskUse, Finished, Priority, StopParams
 from ranks.plan import Draw
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+MAX_IMAGES = 1024
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 48)]
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -46,6 +47,18 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalImage:
+    """An image in a prompt: where its block is, and its pixels; those of ended replies are gone."""
+
+    start: _Number
+    num_tokens: _Number
+    digest: Annotated[bytes, Field(min_length=32, max_length=32)]
+    width: Annotated[int, Field(ge=1, lt=1 << 16)]
+    height: Annotated[int, Field(ge=1, lt=1 << 16)]
+    pixels: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
     """A request that got a place in the line, with all that its reply depends on.
 
@@ -64,6 +77,7 @@ class Accepted:
     draw: Draw
     stop: StopParams
     disk_use: DiskUse = DiskUse.DEFAULT
+    images: Annotated[tuple[JournalImage, ...], Field(max_length=MAX_IMAGES)] = ()
     num_recoveries: _Number = 0
     kind: Literal["accepted"] = "accepted"
 

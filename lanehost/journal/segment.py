@@ -19,7 +19,9 @@ from lanehost.errors import StartupFailed
 from lanehost.frames import FrameChanged, FrameReader, NotARecord, Proof, rest_is_zero
 from lanehost.journal.records import MAX_RECORD_BYTES, Record, pack, unpack
 
-FORMAT_VERSION = 1
+# 2: accepted requests may have images. What 1 could say, 2 says in the same bytes.
+FORMAT_VERSION = 2
+_FIRST_FORMAT = 1
 MAGIC = b"lanehost-journal"
 START = MAGIC + struct.pack("<H", FORMAT_VERSION)
 PROOF = Proof(b"journal\x01")
@@ -164,8 +166,8 @@ def _read_open_file(path: Path, source: IO[bytes], damage: Damage) -> Iterator[R
         return
     if not start.startswith(MAGIC):
         raise StartupFailed(f"--journal: {path} is no journal of lanehost")
-    if start != START:
-        (version,) = struct.unpack("<H", start[len(MAGIC) :])
+    (version,) = struct.unpack("<H", start[len(MAGIC) :])
+    if not _FIRST_FORMAT <= version <= FORMAT_VERSION:
         raise StartupFailed(
             f"--journal: {path} has format {version}, this lanehost reads {FORMAT_VERSION}"
         )

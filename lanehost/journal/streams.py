@@ -4,7 +4,7 @@ The same moves make the state of a master that runs and that of one that reads i
 
 Laws: tokens of a stream stand without a gap, from its first; what follows a gap is given up, and
 what is said of a stream that is not known changes nothing; ended replies are bounded in number
-and in age.
+and in age, and have no pixels.
 """
 
 from collections.abc import Iterator
@@ -125,6 +125,8 @@ class Streams:
         stream = self._by_job[job_id]
         del self._open[stream.accepted.number]
         stream.ended, stream.ended_at_s = event, at_s
+        # Nothing of it is computed again, and pixels are large.
+        stream.accepted = replace(stream.accepted, images=())
         self._kept[stream.accepted.number] = stream
         self.forget_old(at_s)
 

@@ -46,7 +46,7 @@ log = structlog.get_logger()
 # What a note weighs beside the token ids in it.
 _NOTE_WEIGHT = 32
 # Bytes of pixels that weigh as much as a token id.
-_PIXELS_PER_ID = 8
+_PIXELS_PER_ID = 32
 
 
 class Recorder:

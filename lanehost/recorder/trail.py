@@ -30,7 +30,7 @@ from lanehost.recorder.records import (
     unpack,
 )
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _FIRST_FORMAT = 1
 MAGIC = b"lanehost-trail"
 START = MAGIC + struct.pack("<H", FORMAT_VERSION)

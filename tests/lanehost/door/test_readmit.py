@@ -10,6 +10,7 @@ from lanehost.engine.reply import Reply
 from lanehost.engine.stops import StopRules
 from lanehost.errors import DoesNotFit, InvalidRequest, PoisonedRequest
 from lanehost.job import DiskUse, FinishReason, StopParams
+from lanehost.journal.records import JournalImage
 from lanehost.journal.recovery import recover
 from lanehost.journal.streams import KnownStream
 from lanehost.keys import KeyRing, Scope, digest_of
@@ -76,6 +77,24 @@ def test_one_whose_end_alone_was_lost_has_ended(values, token_ids, reason, match
 def test_what_is_no_request_to_this_server_is_not_taken_up(values, error):
     with pytest.raises(error):
         taken_up(accepted(**values))
+
+
+IMAGE = JournalImage(start=0, num_tokens=2, digest=bytes(32), width=1, height=2, pixels=bytes(6))
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        pytest.param((replace(IMAGE, start=2),), id="past the prompt"),
+        pytest.param((IMAGE, replace(IMAGE, start=1)), id="across another"),
+        pytest.param((replace(IMAGE, num_tokens=0),), id="of no tokens"),
+        pytest.param((replace(IMAGE, pixels=b""),), id="without its pixels"),
+    ],
+)
+def test_nor_are_images_that_are_not_whole(images):
+    assert taken_up(accepted(images=(IMAGE,))).job.images[0].image.pixels == IMAGE.pixels
+    with pytest.raises(InvalidRequest, match="images\\["):
+        taken_up(accepted(images=images))
 
 
 def test_nor_are_tokens_that_the_model_does_not_have():

@@ -16,14 +16,10 @@ from lanehost.errors import (
     StepFailed,
 )
 from lanehost.job import Failed, FinishReason, StopParams
-from lanehost.journal.journal import (
-    END_ROOM_BYTES,
-    LEAST_COMPACT_BYTES,
-    TOKEN_ROOM_BYTES,
-    Journal,
-)
+from lanehost.journal.journal import LEAST_COMPACT_BYTES, Journal
 from lanehost.journal.records import Drawn, Ended, pack
 from lanehost.journal.recovery import recover
+from lanehost.journal.room import END_ROOM_BYTES, TOKEN_ROOM_BYTES
 from lanehost.journal.segment import PROOF
 from tests.support.jobs import make_job
 from tests.support.journals import (
