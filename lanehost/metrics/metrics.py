@@ -25,6 +25,7 @@ from lanehost.metrics.disk import DISK
 from lanehost.metrics.epochs import MetricsEpochs
 from lanehost.metrics.family import Family, Kind, gauge
 from lanehost.metrics.gate import CountingGate
+from lanehost.metrics.images import IMAGES, STAGED
 from lanehost.metrics.observer import MetricsObserver
 from lanehost.metrics.seen import SEEN, Sight
 from lanehost.metrics.tally import Tally
@@ -106,10 +107,10 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Yield every metric: for the registry."""
         yield from (family.expose(self) for family in STANDING)
-        yield from (family.expose(self._tally) for family in COUNTED)
+        yield from (family.expose(self._tally) for family in COUNTED + STAGED)
         if self._sight is not None:
             sight = self._sight
-            yield from (family.expose(sight) for family in SEEN + DISK)
+            yield from (family.expose(sight) for family in SEEN + IMAGES + DISK)
 
     @property
     def version(self) -> str:
@@ -142,4 +143,4 @@ STANDING: tuple[Family[Metrics], ...] = (
     ),
 )
 
-FAMILIES = STANDING + COUNTED + SEEN + DISK
+FAMILIES = STANDING + COUNTED + STAGED + SEEN + IMAGES + DISK

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lanehost.errors import RankGroupLost
 from lanehost.job import Failed, Finished, Job, Priority
+from lanehost.metrics.pauses import Pauses
 from lanehost.metrics.tally import Tally
 from ranks.plan import StepPlan, StepRefused, StepResult
 
@@ -44,6 +45,7 @@ class MetricsObserver:
         self._open: dict[str, _OpenJob] = {}
         self._job_ids: dict[int, str] = {}  # of each lane the one that sat down last
         self._in_flight: deque[tuple[int, float]] = deque()  # step, since when
+        self._pauses = Pauses()
 
     def __repr__(self) -> str:
         return f"<MetricsObserver {len(self._open)} jobs, {len(self._in_flight)} steps>"
@@ -90,10 +92,12 @@ class MetricsObserver:
         )
         tally.accepted[job.priority.value, job.scope] += 1
         tally.prompt_tokens[job.scope] += len(job.prompt_ids)
+        tally.image_tokens[job.scope] += sum(image.num_tokens for image in job.images)
 
     def job_seated(self, job_id: str, lane_id: int, num_cached_tokens: int) -> None:
         """Count how long a job waited and what was cached; the first time only."""
         self._job_ids[lane_id] = job_id
+        self._pauses.forget(lane_id)
         job = self._open[job_id]
         job.waits_since_s = None
         if not job.was_seated:
@@ -138,6 +142,8 @@ class MetricsObserver:
             self._tally.steps_refused[outcome.kind.value] += 1
         else:
             self._count_rows(plan, outcome)
+            self._count_slice(plan)
+            self._count_pauses(outcome)
             self._note_first_tokens(plan, outcome)
 
     def lane_alone(self, lane_id: int) -> None:
@@ -149,6 +155,7 @@ class MetricsObserver:
         """Count the end of an epoch; its steps in flight are with nobody any more."""
         del lost
         self._in_flight.clear()
+        self._pauses.forget()
         self._tally.epochs_lost += 1
 
     def job_carried(self, job_id: str) -> None:
@@ -173,8 +180,23 @@ class MetricsObserver:
             tally.passes += 1
             tally.pass_prompts += len(plan.chunks)
 
+    def _count_slice(self, plan: StepPlan) -> None:
+        staged, tally = plan.staged, self._tally
+        if staged is None:
+            return
+        self._pauses.note_slice(self._clock())
+        tally.staged_slices += 1
+        if staged.first_layer == 0:
+            tally.staged_passes += 1
+            tally.staged_rows += staged.num_tokens
+
+    def _count_pauses(self, result: StepResult) -> None:
+        for pause_s in self._pauses.note_tokens(result.drawn, self._clock()):
+            self._tally.staged_pause.observe(pause_s)
+            self._tally.longest_stall_s = max(self._tally.longest_stall_s, pause_s)
+
     def _note_first_tokens(self, plan: StepPlan, result: StepResult) -> None:
-        for chunk in plan.chunks:
+        for chunk in plan.prompts:
             if not chunk.draws or chunk.lane_id not in result.drawn:
                 continue
             job = self._open.get(self._job_ids[chunk.lane_id])

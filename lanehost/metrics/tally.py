@@ -113,6 +113,12 @@ class Tally:
         epochs_formed: Groups that the ranks formed.
         recovery: Seconds from the end of an epoch to the next one.
         step_compute: Seconds that the ranks computed a step.
+        image_tokens: Of the prompt tokens, those that stand for images, by scope.
+        staged_passes: Staged passes that were begun.
+        staged_rows: Their rows.
+        staged_slices: Steps that ran some layers of one.
+        staged_pause: Seconds between two tokens of a reply when slices ran in between.
+        longest_stall_s: The longest of these.
     """
 
     accepted: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -151,6 +157,12 @@ class Tally:
     epochs_formed: int = 0
     recovery: Histogram = field(default_factory=lambda: Histogram(RECOVERY_BOUNDS_S))
     step_compute: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS_S))
+    image_tokens: Counter[str] = field(default_factory=Counter[str])
+    staged_passes: int = 0
+    staged_rows: int = 0
+    staged_slices: int = 0
+    staged_pause: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS_S))
+    longest_stall_s: float = 0.0
 
     @classmethod
     def of(cls, scopes: Sequence[str]) -> Self:
@@ -160,4 +172,5 @@ class Tally:
             prompt_tokens=_zeros(*scopes),
             cached_tokens=_zeros(*scopes),
             generated_tokens=_zeros(*scopes),
+            image_tokens=_zeros(*scopes),
         )
