@@ -6,7 +6,8 @@ An order is a file with one line, `FAULT POINT`, in the folder that the variable
     FAULT   oom raise nan shape stuck stop kill partition, or poison=TOKEN, which stays; note
             does nothing but say in the log that the point is reached
     POINT   load, form: in the start; prefill, pass, decode, step: in a step with one prompt,
-            with several, with none, in any; now: at once, from a thread, for stop, kill and
+            with several, with none, in any; staged, encode: in a slice of a staged pass, or
+            while an image is encoded; now: at once, from a thread, for stop, kill and
             partition
 """
 
@@ -40,6 +41,8 @@ class Point(Enum):
     PASS = "pass"  # noqa: S105 - of prompts
     DECODE = "decode"
     STEP = "step"
+    STAGED = "staged"
+    ENCODE = "encode"
     NOW = "now"
 
 

@@ -24,6 +24,7 @@ from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.session import OnProgress, Worker
 from ranks.settings import RankSettings
 from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.image_messages import ImageDone, ImageOrder
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -86,12 +87,17 @@ class Orders:
 
 
 class FaultyModel:
-    """A model whose forward pass does what was ordered; all else is the model's own."""
+    """A model that fails in a pass or an image as ordered; all else is the model's own.
 
-    def __init__(self, model: Any) -> None:
+    `act` is done in the next forward pass, `slice_act` in the next slice of a staged one.
+    """
+
+    def __init__(self, model: Any, orders: Orders) -> None:
         """Wrap a model that has loaded."""
         self._model = model
+        self._orders = orders
         self.act: Act | None = None
+        self.slice_act: Act | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -108,6 +114,25 @@ class FaultyModel:
                 raise Injected("a tensor of a wrong shape")
             return logits[:-1]
         return logits
+
+    def run_layers(self, state: Any, first: int, stop: int, kv: Any, collective: Any) -> None:
+        """Run a slice of a staged pass, or fail in it."""
+        act, self.slice_act = self.slice_act, None
+        _fail_before(act)
+        self._model.run_layers(state, first, stop, kv, collective)
+        if act is Act.NAN:
+            state.x[0] = float("nan")
+        if act is Act.SHAPE:
+            state.x = state.x[:-1]
+
+    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Encode an image, or fail in it."""
+        act = self._orders.take(Point.ENCODE)
+        _fail_before(act)
+        rows: torch.Tensor = self._model.encode_image(pixels)
+        if act is Act.NAN:
+            rows = rows * float("nan")
+        return rows[:-1] if act is Act.SHAPE else rows
 
 
 def _fail_before(act: Act | None) -> None:
@@ -147,13 +172,18 @@ class FaultyWorker:
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run a plan, whose forward pass may fail."""
         act = self._orders.take(*points_of(plan), fed=_fed(plan))
+        slice_act = None if plan.staged is None else self._orders.take(Point.STAGED)
         for model in self._models:
-            model.act = act
+            model.act, model.slice_act = act, slice_act
         return self._worker.run(plan)
 
     def take_file(self, order: FileOrder, answer: Callable[[FileDone], None]) -> None:
         """Have a work on files done."""
         self._worker.take_file(order, answer)
+
+    def take_image(self, order: ImageOrder, answer: Callable[[ImageDone], None]) -> None:
+        """Have a work on images done."""
+        self._worker.take_image(order, answer)
 
     def num_stages(self) -> int:
         """Count what was computed so far."""
@@ -182,7 +212,9 @@ def points_of(plan: StepPlan) -> tuple[Point, ...]:
 
 
 def _fed(plan: StepPlan) -> frozenset[int]:
-    return frozenset(token_id for chunk in plan.chunks for token_id in chunk.token_ids)
+    staged = plan.staged.chunks if plan.staged is not None else ()
+    chunks = (*plan.chunks, *staged)
+    return frozenset(token_id for chunk in chunks for token_id in chunk.token_ids)
 
 
 class Relay:
@@ -238,7 +270,7 @@ class Faults:
 
     def dress(self, model: Any) -> Any:
         """Wrap a model that has loaded."""
-        self._models.append(FaultyModel(model))
+        self._models.append(FaultyModel(model, self._orders))
         return self._models[-1]
 
     def wrap(self, worker: Worker) -> FaultyWorker:

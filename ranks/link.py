@@ -3,9 +3,10 @@
 Laws: messages go out in the order in which they were sent; nothing is lost silently:
 when the stream ends, `receive` raises `MasterLost` with the reason, after all that
 came before it. Both queues are bounded: a rank that lags makes gRPC push back. Leave is told
-at once by the thread that reads, and takes its turn all the same. Works on files take no turn
-among the others: they are for another thread; one that the reading thread answers itself waits for
-no room, so that nothing delays Leave. A rank whose stream ended on its own is gone within
+at once by the thread that reads, and takes its turn all the same. Works on files and images take
+no turn among the others: they are for other threads; one that the reading thread answers itself
+waits for no room, so that nothing delays Leave. But DropImage takes its turn among the plans: those
+that were written before it find the rows. A rank whose stream ended on its own is gone within
 `LINGER_S`, whatever its main thread waits for.
 """
 
@@ -26,7 +27,7 @@ from ranks.errors import BadMessage, MasterLost
 from ranks.guard import EXIT_MASTER_GONE
 from ranks.wire.codec import decode_master_message, encode_rank_message
 from ranks.wire.file_messages import FileDone, FileOrder
-from ranks.wire.image_messages import EncodeImage, ImageDone, ImageFault, ImageOrder
+from ranks.wire.image_messages import DropImage, ImageDone, ImageOrder
 from ranks.wire.messages import (
     SERVICE_NAME,
     Heartbeat,
@@ -48,6 +49,7 @@ _LAST_WORDS_TIMEOUT_S = 2.0
 # In the queue: there is a refusal to send.
 _LOOK = b""
 OnFile = Callable[[FileOrder, Callable[[FileDone], None]], None]
+OnImage = Callable[[ImageOrder, Callable[[ImageDone], None]], None]
 
 # From the end of the stream to that of the process.
 LINGER_S = 2.0
@@ -89,6 +91,7 @@ class MasterLink:
         *,
         on_leave: Callable[[int], None],
         on_file: OnFile,
+        on_image: OnImage,
         on_lost: Callable[[], None],
     ) -> None:
         """Take a channel that the caller closes.
@@ -98,11 +101,13 @@ class MasterLink:
             on_leave: The reading thread tells it of Leave.
             on_file: The reading thread hands works on files over, with what takes the answer;
                 it must not wait.
+            on_image: As `on_file`, with works on images.
             on_lost: Called from that thread when the stream has ended and nobody closed it.
         """
         self._channel = channel
         self._on_leave = on_leave
         self._on_file = on_file
+        self._on_image = on_image
         self._on_lost = on_lost
         self._is_closing = False
         self._outgoing: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
@@ -211,9 +216,8 @@ class MasterLink:
             # Not behind the steps that are before it: somebody waits for that file.
             self._on_file(message, self._answer)
             return
-        if isinstance(message, ImageOrder):
-            if isinstance(message.work, EncodeImage):
-                self._answer(_no_images(message.epoch, message.work.image_id))
+        if isinstance(message, ImageOrder) and not isinstance(message.work, DropImage):
+            self._on_image(message, self._answer)
             return
         if isinstance(message, Leave):
             self._on_leave(message.epoch)
@@ -228,8 +232,3 @@ class MasterLink:
                 yield payload
             while self._refusals:
                 yield self._refusals.popleft()
-
-
-def _no_images(epoch: int, image_id: int) -> ImageDone:
-    message = "this rank takes no images"
-    return ImageDone(epoch=epoch, image_id=image_id, fault=ImageFault.SHAPE, message=message)

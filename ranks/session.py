@@ -26,6 +26,7 @@ from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.progress import Progress
 from ranks.settings import RankSettings
 from ranks.wire.file_messages import FileDone, FileOrder
+from ranks.wire.image_messages import ImageDone, ImageOrder
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -79,6 +80,10 @@ class Worker(Protocol):
         """Have a work on files done beside the steps; returns at once, from any thread."""
         ...
 
+    def take_image(self, order: ImageOrder, answer: Callable[[ImageDone], None]) -> None:
+        """Have a work on images done beside the steps; returns at once, from any thread."""
+        ...
+
     def num_stages(self) -> int:
         """Count what was computed so far; never falls, and may be called from any thread."""
         ...
@@ -112,7 +117,11 @@ def live(
     epochs = Epochs()
     try:
         with MasterLink(
-            channel, on_leave=epochs.give_up, on_file=worker.take_file, on_lost=on_lost
+            channel,
+            on_leave=epochs.give_up,
+            on_file=worker.take_file,
+            on_image=worker.take_image,
+            on_lost=on_lost,
         ) as link:
             link.send(
                 Hello(
@@ -185,6 +194,8 @@ class _Life:
                 self._link.send(self._worker.load(order, _LoadProgress(self._link)))
             case Form() as order:
                 self._form(order)
+            case ImageOrder() as order:
+                self._worker.take_image(order, self._link.send)
             case Leave(epoch=epoch):
                 self._leave(epoch)
             case Shutdown(reason=reason):

@@ -17,6 +17,10 @@ from ranks.disk.folder import Folder
 from ranks.disk.snapshot import PoolLoan, bind
 from ranks.errors import OutOfRoom, RankError
 from ranks.executor import Executor, Held
+from ranks.images.encoder import Encoder
+from ranks.images.encoder_thread import Answer as ImageAnswer
+from ranks.images.encoder_thread import EncoderThread
+from ranks.images.store import ImageStore
 from ranks.kv_store import KvStore
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
@@ -37,6 +41,7 @@ from ranks.shards import Network, Place, cut_shards
 from ranks.shared_group import OFFER_TIMEOUT_S, Offer
 from ranks.store import MasterStore
 from ranks.wire.file_messages import FileOrder
+from ranks.wire.image_messages import ImageFacts, ImageOrder
 from ranks.wire.messages import Form, Load, Loaded
 
 log = structlog.get_logger()
@@ -66,6 +71,7 @@ class ModelWorker:
         self._until_freed = ExitStack()
         self._executor: Executor | None = None
         self._files = FileThread(rank=settings.rank, world_size=settings.world_size)
+        self._images = EncoderThread()
 
     def load(self, order: Load, on_progress: OnProgress) -> Loaded:
         """Load this rank's part of the model.
@@ -128,7 +134,8 @@ class ModelWorker:
             collective=self._collective,
             weights=model.weights,
             kv_layout=model.kv_layout,
-            num_layers=model.config.num_layers,
+            num_layers=model.num_layers,
+            image_facts=_image_facts(model),
         )
 
     def form(self, order: Form, abort: Abort) -> None:
@@ -170,7 +177,7 @@ class ModelWorker:
             )
         self._executor = Executor(
             model=model,
-            held=Held(kv=kv),
+            held=Held(kv=kv, image_rows=self._begin_images(order, model, abort).find),
             collective=self._group,
             world_size=self._settings.world_size,
             limits=_limits(order, model),
@@ -178,6 +185,12 @@ class ModelWorker:
         )
         if order.disk_folder is not None:
             self._begin_files(order, Path(order.disk_folder), kv, abort)
+
+    def _begin_images(self, order: Form, model: CausalLM, abort: Abort) -> ImageStore:
+        store = ImageStore()
+        self._images.begin(order.epoch, store, Encoder(model), abort)
+        self._until_freed.callback(self._images.let_go)
+        return store
 
     def _begin_files(self, order: Form, path: Path, kv: KvStore, abort: Abort) -> None:
         assert self._model is not None
@@ -195,6 +208,10 @@ class ModelWorker:
     def take_file(self, order: FileOrder, answer: Answer) -> None:
         """Have a work on files done beside the steps; returns at once, from any thread."""
         self._files.take(order, answer)
+
+    def take_image(self, order: ImageOrder, answer: ImageAnswer) -> None:
+        """Have a work on images done beside the steps; returns at once, from any thread."""
+        self._images.take(order, answer)
 
     def run(self, plan: StepPlan) -> StepResult | StepRefused:
         """Run one plan, or refuse it whole."""
@@ -224,6 +241,7 @@ class ModelWorker:
         """Leave the group, if there is one."""
         self.leave()
         self._files.close()
+        self._images.close()
         if self._offer is not None:
             self._offer.close()
 
@@ -254,6 +272,18 @@ def _log_loaded(model: CausalLM, num_threads: int) -> None:
         log.warning("rows_not_exact", device=str(model.device), num_threads=num_threads)
 
 
+def _image_facts(model: CausalLM) -> ImageFacts | None:
+    facts = model.images
+    if facts is None:
+        return None
+    return ImageFacts(
+        num_tokens=facts.num_tokens,
+        token_id=facts.token_id,
+        width=facts.width,
+        height=facts.height,
+    )
+
+
 def _limits(order: Form, model: CausalLM) -> Limits:
     return Limits(
         epoch=order.epoch,
@@ -263,4 +293,6 @@ def _limits(order: Form, model: CausalLM) -> Limits:
         max_step_tokens=order.max_step_tokens,
         vocab_size=model.config.vocab_size,
         context_length=model.config.context_length,
+        num_layers=model.num_layers,
+        max_staged_tokens=0 if model.images is None else order.max_staged_tokens,
     )

@@ -68,7 +68,10 @@ class CancelImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropImage:
-    """Forget the rows of an image; of one that is not encoded yet, keep none."""
+    """Forget the rows of an image, in turn with the plans; one that waits is cancelled.
+
+    Of one that is being encoded no rows are kept.
+    """
 
     image_id: int
 

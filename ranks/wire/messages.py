@@ -194,6 +194,6 @@ RankMessage = (
     | FileDone
     | ImageDone
 )
-# What the rank's main thread takes, in its order.
-MainMessage = Load | Form | StepPlan | Leave | Shutdown
-MasterMessage = MainMessage | FileOrder | ImageOrder
+# What the rank's main thread takes, in its order; of images it takes DropImage alone.
+MainMessage = Load | Form | StepPlan | Leave | Shutdown | ImageOrder
+MasterMessage = MainMessage | FileOrder

@@ -2,6 +2,8 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -9,10 +11,11 @@ import torch
 
 from ranks.fault_orders import VARIABLE, Act, Point, order_file
 from ranks.faults import FaultyModel, FaultyWorker, Injected, Orders, Relay, points_of
-from ranks.plan import Chunk, StepPlan
+from ranks.plan import Chunk, StagedSlice, StepPlan
 from tests.support.scripted_master import scripted_master
 
 PROMPT = Chunk(lane_id=0, start=0, token_ids=(5, 6), draws=True)
+STAGED = StagedSlice(pass_id=1, chunks=(PROMPT,), first_layer=0, stop_layer=1)
 
 
 def plan(**parts):
@@ -71,12 +74,22 @@ class Model:
     def forward(self, inputs, kv, collective):
         return torch.zeros(2, 3)
 
+    def run_layers(self, state, first, stop, kv, collective):
+        state.x = torch.zeros(2, 3)
+
+    def encode_image(self, pixels):
+        return torch.zeros(4, 3)
+
+
+def faulty(tmp_path):
+    return FaultyModel(Model(), orders(tmp_path))
+
 
 @pytest.mark.parametrize(
     ("act", "error"), [(Act.OOM, MemoryError), (Act.RAISE, Injected), (None, None)]
 )
-def test_a_model_fails_once_as_told_and_is_itself_again(act, error):
-    model = FaultyModel(Model())
+def test_a_model_fails_once_as_told_and_is_itself_again(tmp_path, act, error):
+    model = faulty(tmp_path)
     model.act = act
     if error is not None:
         with pytest.raises(error):
@@ -85,13 +98,60 @@ def test_a_model_fails_once_as_told_and_is_itself_again(act, error):
     assert model.name == "inner"
 
 
-def test_nan_spoils_one_row_and_shape_loses_one():
-    model = FaultyModel(Model())
+def test_nan_spoils_one_row_and_shape_loses_one(tmp_path):
+    model = faulty(tmp_path)
     model.act = Act.NAN
     logits = model.forward(None, None, None)
     assert (logits[0].isnan().all(), logits[1].isfinite().all()) == (True, True)
     model.act = Act.SHAPE
     assert model.forward(None, None, None).shape == (1, 3)
+
+
+@pytest.mark.parametrize(("act", "error"), [(Act.OOM, MemoryError), (Act.RAISE, Injected)])
+def test_a_slice_fails_once_as_told(tmp_path, act, error):
+    model, state = faulty(tmp_path), SimpleNamespace(x=None)
+    model.slice_act = act
+    with pytest.raises(error):
+        model.run_layers(state, 0, 1, None, None)
+    assert state.x is None
+    model.run_layers(state, 0, 1, None, None)
+    assert state.x.isfinite().all()
+
+
+def test_nan_spoils_a_row_of_a_slice_and_shape_loses_one(tmp_path):
+    model, state = faulty(tmp_path), SimpleNamespace(x=None)
+    model.slice_act = Act.NAN
+    model.run_layers(state, 0, 1, None, None)
+    assert (state.x[0].isnan().all(), state.x[1].isfinite().all()) == (True, True)
+    model.slice_act = Act.SHAPE
+    model.run_layers(state, 0, 1, None, None)
+    assert state.x.shape == (1, 3)
+
+
+def test_an_image_fails_once_as_ordered(tmp_path):
+    model = faulty(tmp_path)
+    for words, error in (("oom encode", MemoryError), ("raise encode", Injected)):
+        give(tmp_path, words)
+        with pytest.raises(error):
+            model.encode_image(None)
+    give(tmp_path, "nan encode")
+    assert model.encode_image(None).isnan().all()
+    give(tmp_path, "shape encode")
+    assert model.encode_image(None).shape == (3, 3)
+    assert model.encode_image(None).shape == (4, 3)
+
+
+def test_a_step_with_a_slice_takes_an_order_for_it_beside_that_for_its_rows(tmp_path):
+    model, staged = faulty(tmp_path), replace(STAGED, stop_layer=2)
+    worker = FaultyWorker(Worker(), orders(tmp_path), [model])
+    give(tmp_path, "oom staged")
+    worker.run(plan(decodes=(0,)))
+    assert (model.act, model.slice_act) == (None, None)
+    worker.run(plan(decodes=(0,), staged=staged))
+    assert (model.act, model.slice_act) == (None, Act.OOM)
+    give(tmp_path, "nan decode")
+    worker.run(plan(decodes=(0,), staged=staged))
+    assert (model.act, model.slice_act) == (Act.NAN, None)
 
 
 class Worker:
@@ -105,7 +165,7 @@ class Worker:
 
 
 def test_a_worker_fails_in_load_and_in_form_and_tells_its_model_what_a_step_is_to_do(tmp_path):
-    inner, model = Worker(), FaultyModel(Model())
+    inner, model = Worker(), faulty(tmp_path)
     worker = FaultyWorker(inner, orders(tmp_path), [model])
     for words, call in (("raise load", worker.load), ("oom form", worker.form)):
         give(tmp_path, words)
@@ -115,9 +175,12 @@ def test_a_worker_fails_in_load_and_in_form_and_tells_its_model_what_a_step_is_t
     give(tmp_path, "nan decode")
     worker.run(plan(decodes=(0,)))
     assert model.act is Act.NAN
+    for call in (worker.take_file, worker.take_image):
+        call(None, None)
     for call in (worker.num_stages, worker.leave, worker.free, worker.close):
         call()
-    assert inner.told == ["load", "form", "run", "num_stages", "leave", "free", "close"]
+    done = ["take_file", "take_image"]
+    assert inner.told == ["load", "form", "run", *done, "num_stages", "leave", "free", "close"]
 
 
 def test_a_relay_carries_both_ways_until_it_is_cut_and_closes_nothing_then():

@@ -24,7 +24,9 @@ def linked():
     with (
         scripted_master() as master,
         open_channel(master.address) as channel,
-        MasterLink(channel, on_leave=told.append, on_file=print, on_lost=lost.set) as link,
+        MasterLink(
+            channel, on_leave=told.append, on_file=print, on_image=print, on_lost=lost.set
+        ) as link,
     ):
         link.told, link.lost = told, lost
         yield master, link
@@ -66,7 +68,9 @@ def test_who_owns_the_rank_hears_of_the_end_from_another_thread(linked):
 def test_a_stream_that_the_rank_ends_itself_is_not_lost():
     lost = threading.Event()
     with scripted_master() as master, open_channel(master.address) as channel:
-        with MasterLink(channel, on_leave=print, on_file=print, on_lost=lost.set) as link:
+        with MasterLink(
+            channel, on_leave=print, on_file=print, on_image=print, on_lost=lost.set
+        ) as link:
             pass
         with pytest.raises(MasterLost):
             link.receive(timeout_s=10)
@@ -89,7 +93,9 @@ def test_a_refusal_by_the_reading_thread_waits_for_no_room_and_is_sent_all_the_s
     with (
         scripted_master() as master,
         open_channel(master.address) as channel,
-        MasterLink(channel, on_leave=lambda _: left.set(), on_file=refuse, on_lost=print) as link,
+        MasterLink(
+            channel, on_leave=lambda _: left.set(), on_file=refuse, on_image=print, on_lost=print
+        ) as link,
     ):
         for epoch in (1, 2):
             link.send(Ready(epoch=epoch))
@@ -110,7 +116,7 @@ STUCK = """
 import sys, time
 from ranks.link import MasterLink, leave_soon, open_channel
 with open_channel(sys.argv[1]) as channel:
-    with MasterLink(channel, on_leave=print, on_file=print, on_lost=leave_soon):
+    with MasterLink(channel, on_leave=print, on_file=print, on_image=print, on_lost=leave_soon):
         print("linked", flush=True)
         time.sleep(1000)
 """
@@ -146,7 +152,9 @@ class BrokenChannel:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
     with (
-        MasterLink(BrokenChannel(), on_leave=print, on_file=print, on_lost=int) as link,
+        MasterLink(
+            BrokenChannel(), on_leave=print, on_file=print, on_image=print, on_lost=int
+        ) as link,
         pytest.raises(MasterLost, match="the thread that reads the stream failed"),
     ):
         link.receive()
@@ -154,7 +162,9 @@ def test_whoever_waits_hears_of_the_end_even_when_the_reader_fails():
 
 def test_last_words_are_heard_before_the_link_closes():
     with scripted_master() as master, open_channel(master.address) as channel:
-        with MasterLink(channel, on_leave=print, on_file=print, on_lost=int) as link:
+        with MasterLink(
+            channel, on_leave=print, on_file=print, on_image=print, on_lost=int
+        ) as link:
             link.send(Fatal(message="last words"))
         assert master.hear() == Fatal(message="last words")
         assert master.hear() is None
@@ -192,7 +202,7 @@ class NobodyReads(BrokenChannel):
 
 def test_a_beat_is_dropped_rather_than_queued_behind_what_waits():
     channel, beat = NobodyReads(), Heartbeat(step_id=1, num_stages=2)
-    with MasterLink(channel, on_leave=print, on_file=print, on_lost=int) as link:
+    with MasterLink(channel, on_leave=print, on_file=print, on_image=print, on_lost=int) as link:
         for _ in range(1000):
             link.offer(beat)
         link.send(Ready(epoch=1))

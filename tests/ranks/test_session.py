@@ -1,18 +1,25 @@
 """The life of a rank, with a worker of any kind: every plan answered, every fault told."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from ranks.errors import FellowLost, GivenUp, RendezvousFailed, StepBroken
+from ranks.errors import FellowLost, RendezvousFailed, StepBroken
 from ranks.link import open_channel
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import StepPlan, StepRefused
 from ranks.session import EXIT_FATAL, EXIT_MASTER_LOST, EXIT_OK, live
 from ranks.settings import RankSettings
 from ranks.wire.file_messages import DropFile, FileDone, FileFault, FileName, FileOrder
+from ranks.wire.image_messages import (
+    CancelImage,
+    DropImage,
+    EncodeImage,
+    ImageDone,
+    ImageFault,
+    ImageOrder,
+)
 from ranks.wire.messages import (
     Broken,
     Fatal,
@@ -26,8 +33,8 @@ from ranks.wire.messages import (
     Ready,
     Shutdown,
 )
-from tests.support.rank_facts import loaded
 from tests.support.scripted_master import scripted_master
+from tests.support.scripted_worker import ScriptedWorker
 
 LOAD = Load(
     model_path="m", dtype="auto", weights="auto", device="cpu", num_threads=None, block_size=16,
@@ -37,66 +44,6 @@ FORM = Form(
     epoch=4, num_blocks=2, block_size=16, num_lanes=1, max_step_tokens=8, collective_timeout_s=5
 )
 PLAN = StepPlan(step_id=1, epoch=4, digest=bytes(16))
-
-
-class ScriptedWorker:
-    """Answers what it was made with; keeps what it was asked."""
-
-    def __init__(self, *, fails_in=""):
-        self.fails_in = fails_in
-        self.raises = None
-        self.waits = self.num_stages_now = 0
-        self.num_closed = self.num_left = self.num_freed = self.num_run = 0
-        self.began, self.go_on = threading.Event(), threading.Event()
-        self.answer = StepResult(step_id=1, epoch=4, drawn={}, failures={}, digest=bytes(16))
-
-    def load(self, order, on_progress):
-        self._fail("load")
-        for done in range(1001):
-            on_progress(done, 1000)
-        return loaded()
-
-    def form(self, order, abort):
-        self.abort = abort
-        self._fail("form")
-        self._act("form")
-
-    def run(self, plan):
-        self._fail("run")
-        self.num_run += 1
-        self._act("run")
-        return self.answer
-
-    def _act(self, phase):
-        """Wait as a collective does, or compute as a step does, or raise, where it is told to."""
-        self.began.set()
-        if self.waits == f"for an abort in {phase}":
-            assert self.abort.wait(10)
-            raise GivenUp("the abort came")
-        if self.waits == f"for nothing in {phase}":
-            assert self.go_on.wait(10)
-        if self.raises is not None:
-            raise self.raises
-
-    def take_file(self, order, answer):
-        self.file_thread = threading.current_thread()
-        answer(FileDone(order_id=order.order_id, epoch=order.epoch, fault=FileFault.TORN))
-
-    def num_stages(self):
-        return self.num_stages_now
-
-    def leave(self):
-        self.num_left += 1
-
-    def free(self):
-        self.num_freed += 1
-
-    def close(self):
-        self.num_closed += 1
-
-    def _fail(self, phase):
-        if self.fails_in == phase:
-            raise ValueError(f"fails in {phase}")
 
 
 @pytest.fixture
@@ -375,3 +322,34 @@ def test_a_work_on_files_waits_for_no_step_and_is_not_done_by_who_computes(maste
         assert worker.file_thread.name == "link"
         worker.go_on.set()
         assert master.hear() == worker.answer
+
+
+def encode(image_id, epoch=4):
+    work = EncodeImage(image_id=image_id, digest="00" * 32, width=1, height=1, pixels=b"rgb")
+    return ImageOrder(epoch=epoch, work=work)
+
+
+def test_an_image_waits_for_no_step_and_its_rows_are_dropped_in_turn_with_the_plans(master):
+    worker = ScriptedWorker()
+    with living(master, worker):
+        form(master)
+        worker.waits = "for nothing in run"
+        worker.began.clear()
+        master.say(PLAN)
+        assert worker.began.wait(10)
+        master.say(replace(PLAN, step_id=2))
+        master.say(ImageOrder(epoch=4, work=DropImage(image_id=2)))
+        master.say(ImageOrder(epoch=4, work=CancelImage(image_id=3)))
+        master.say(encode(3))
+        assert master.hear() == ImageDone(epoch=4, image_id=3, fault=ImageFault.BUSY)
+        assert [type(work) for work, _ in worker.image_orders] == [CancelImage, EncodeImage]
+        assert {thread.name for _, thread in worker.image_orders} == {"link"}
+        worker.waits = ""
+        worker.go_on.set()
+        for _ in range(2):
+            assert master.hear() == worker.answer
+        master.say(PLAN)
+        assert master.hear() == worker.answer
+        work, thread = worker.image_orders[-1]
+        assert (work, thread.name == "link") == (DropImage(image_id=2), False)
+    assert worker.num_run == 3

@@ -2,7 +2,8 @@
 
 Run as a script: `rank_process.py BEHAVIOUR` and the arguments of `python -m ranks`; several
 behaviours are joined by commas, `...-on-1-in-life-2` is that of the second process of rank 1.
-A token is drawn from the sum of what the lane was fed, so a slip in an order or a lane shows.
+A token is drawn from the sum of what the lane was fed, so a slip in an order or a lane shows;
+of an image that is the sum of its pixels. It takes images where "images" is a behaviour of it.
 """
 
 import os
@@ -17,17 +18,19 @@ from ranks.__main__ import build_version, log_to_stderr, parse_settings
 from ranks.abort import Abort
 from ranks.errors import StepMismatch, StepSkipped
 from ranks.guard import stand_guard
-from ranks.lane_table import LaneTable, Limits
+from ranks.lane_table import CheckedStep, LaneTable, Limits
 from ranks.link import leave_soon, open_channel
 from ranks.plan import RefusalKind, StepPlan, StepRefused, StepResult, result_digest
 from ranks.session import OnProgress, live
 from ranks.settings import RankSettings
 from ranks.wire.file_messages import FileDone, FileFault, FileOrder
+from ranks.wire.image_messages import DropImage, EncodeImage, ImageDone, ImageFacts, ImageOrder
 from ranks.wire.messages import TOKEN_VARIABLE, Form, Load, Loaded
 
 VOCAB_SIZE = 1000
 CONTEXT_LENGTH = 4096
 NUM_LAYERS = 4
+IMAGES = ImageFacts(num_tokens=4, token_id=999, width=2, height=3)
 EXIT_BY_ITSELF = 7
 
 
@@ -46,6 +49,7 @@ class ArithmeticWorker:
         self.lanes: LaneTable | None = None
         self.model_path = Path()
         self.sums: dict[int, int] = {}
+        self.images: dict[int, int] = {}
         self.life = 1
 
     def _begin_life(self) -> int:
@@ -83,6 +87,7 @@ class ArithmeticWorker:
             weights="stored",
             kv_layout="tokens",
             num_layers=NUM_LAYERS,
+            image_facts=IMAGES if "images" in self.behaviour.split(",") else None,
         )
 
     def form(self, order: Form, abort: Abort) -> None:
@@ -96,6 +101,8 @@ class ArithmeticWorker:
                 max_step_tokens=order.max_step_tokens,
                 vocab_size=VOCAB_SIZE,
                 context_length=CONTEXT_LENGTH,
+                num_layers=NUM_LAYERS,
+                max_staged_tokens=order.max_staged_tokens,
             )
         )
 
@@ -110,15 +117,9 @@ class ArithmeticWorker:
             return refused(plan, RefusalKind.MISMATCH, str(err))
         except StepSkipped as err:
             return refused(plan, RefusalKind.SKIPPED, str(err))
-        for join in plan.joins:
-            self.sums[join.lane_id] = 0
-        drawn = {}
-        for rows in step.rows:
-            self.sums[rows.lane_id] += sum(rows.token_ids)
-            if rows.num_draws:
-                drawn[rows.lane_id] = (self.sums[rows.lane_id] * 7 + rows.end) % VOCAB_SIZE
+        drawn = self._draw(step)
         self.lanes.commit(step, drawn)
-        fed = [token_id for rows in step.rows for token_id in rows.token_ids]
+        fed = [one for rows in (*step.rows, *step.staged_rows) for one in rows.token_ids]
         if self.behaviour == "drift-on-1" and self.rank == 1:
             fed.append(0)
         return StepResult(
@@ -129,6 +130,37 @@ class ArithmeticWorker:
             digest=result_digest(plan.digest, fed, drawn),
         )
 
+    def _draw(self, step: CheckedStep) -> dict[int, int]:
+        for join in step.plan.joins:
+            self.sums[join.lane_id] = 0
+        drawn = {}
+        for rows in (*step.rows, *(step.staged_rows if step.ends_pass else ())):
+            self.sums[rows.lane_id] += sum(rows.token_ids)
+            self.sums[rows.lane_id] += sum(self.images[one.image_id] for one in rows.images)
+            if rows.num_draws:
+                drawn[rows.lane_id] = (self.sums[rows.lane_id] * 7 + rows.end) % VOCAB_SIZE
+        return drawn
+
+    def take_image(self, order: ImageOrder, answer: Callable[[ImageDone], None]) -> None:
+        match order.work:
+            case EncodeImage(image_id=image_id, pixels=pixels):
+                self.images[image_id] = sum(pixels)
+                digest = sum(pixels) + (
+                    "image-drift-on-1" in self.behaviour.split(",") and self.rank == 1
+                )
+                answer(
+                    ImageDone(
+                        epoch=order.epoch,
+                        image_id=image_id,
+                        num_tokens=IMAGES.num_tokens,
+                        rows_digest=digest.to_bytes(16),
+                    )
+                )
+            case DropImage(image_id=image_id):
+                self.images.pop(image_id, None)
+            case _:
+                pass
+
     def take_file(self, order: FileOrder, answer: Callable[[FileDone], None]) -> None:
         answer(FileDone(order_id=order.order_id, epoch=order.epoch, fault=FileFault.GONE))
 
@@ -137,7 +169,7 @@ class ArithmeticWorker:
 
     def leave(self) -> None:
         self.lanes = None
-        self.sums = {}
+        self.sums, self.images = {}, {}
 
     def free(self) -> None:
         pass
