@@ -108,7 +108,7 @@ class DeadlinePassed(LanehostError):
     """The request's deadline passed while it was in `phase`."""
 
     def __init__(self, phase: str) -> None:
-        """Name the phase: admission, waiting, prefill or decode."""
+        """Name the phase: upload, admission, waiting, prefill or decode."""
         super().__init__(f"deadline passed in phase {phase}")
         self.phase = phase
 

@@ -12,7 +12,9 @@ from lanehost.cli import main
 from lanehost.client import Client
 from lanehost.client_codec import Options, Reply
 from lanehost.door import model_card
-from lanehost.http.body import Body, ChatBody, CompletionBody, MessageBody, StreamOptions
+from lanehost.http.body import ChatBody, CompletionBody, MessageBody, StreamOptions
+from lanehost.http.parts import ImageUrl
+from lanehost.http.strict_object import Body
 from lanehost.job import Priority
 from lanehost.metrics.metrics import FAMILIES
 from tests.support.fake_door import FakeDoor
@@ -218,6 +220,7 @@ _PLACES: dict[type[Body], str] = {
     CompletionBody: "",
     StreamOptions: "stream_options.",
     MessageBody: "messages.",
+    ImageUrl: "messages.content.image_url.",
 }
 
 

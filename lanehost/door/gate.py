@@ -7,6 +7,7 @@ every request is refused as `Starting`.
 
 from lanehost.door.interface import Door, EventStream
 from lanehost.door.model_card import ModelCard
+from lanehost.door.uploads import Upload
 from lanehost.errors import Starting
 from lanehost.job import ChatPrompt, Request, Resumption, TextPrompt
 
@@ -38,6 +39,10 @@ class Gate:
     async def tokenize(self, prompt: TextPrompt | ChatPrompt, *, key: str | None) -> list[int]:
         """Hand on, or raise `Starting`."""
         return await self._opened().tokenize(prompt, key=key)
+
+    async def upload_image(self, data: bytes, *, key: str | None) -> Upload:
+        """Hand on, or raise `Starting`."""
+        return await self._opened().upload_image(data, key=key)
 
     async def detokenize(
         self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lanehost.door.model_card import ModelCard
+from lanehost.door.uploads import Upload
 from lanehost.job import ChatPrompt, Event, Request, Resumption, TextPrompt
 
 
@@ -77,6 +78,15 @@ class Door(Protocol):
 
         Raises:
             InvalidRequest: the prompt is empty, or the template refuses it.
+        """
+        ...
+
+    async def upload_image(self, data: bytes, *, key: str | None) -> Upload:
+        """Keep an image for requests to come.
+
+        Raises:
+            InvalidRequest: it is no picture that is taken, or the model takes none.
+            Overloaded: no more are kept.
         """
         ...
 

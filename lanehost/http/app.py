@@ -107,6 +107,7 @@ class _Models:
             "config_digest": card.config_digest,
             "kv_tokens": card.kv_tokens,
             "has_prompt_cache": card.has_prompt_cache,
+            "images": None if card.images is None else asdict(card.images),
             "default_max_tokens": card.default_max_tokens,
             "default_sampling": asdict(card.default_sampling),
         }

@@ -28,6 +28,9 @@ Law: no option is accepted and ignored. A field is one of these:
     stream_options.include_obfuscation false
     messages[].name, audio, function_call, refusal       null alone
     messages[].tool_calls, annotations []
+    messages[].content[].image_url.detail               "auto"
+
+Images are data URLs (data_url.py): their bytes are in the object that a body becomes.
 
 Extensions: top_k, min_p, stop_token_ids, ignore_eos, priority ("foreground", "background"),
 disk_cache ("off", "read", "full"), a max_tokens of 0, which warms the prompt cache, and up to 16
@@ -38,20 +41,21 @@ Ranges that depend on the model are the door's to judge; nothing is ever clamped
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, to_json
 
+from lanehost.door.limits import MAX_PARTS
 from lanehost.engine.stops import MAX_STOP_IDS, MAX_STOP_STRINGS
+from lanehost.http.parts import PartBody
+from lanehost.http.strict_object import Body, Neutral, not_built, refusal
 from lanehost.job import (
     ChatMessage,
     ChatPrompt,
@@ -66,7 +70,6 @@ from lanehost.job import (
     TokenPrompt,
 )
 
-MAX_PARTS = 1024
 MAX_METADATA_PAIRS = 16
 _UINT32 = Field(ge=0, le=(1 << 32) - 1)
 _ROLES = {
@@ -83,11 +86,6 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 TokenIds = Annotated[list[Uint32], Field(fail_fast=True)]
 
 
-def not_built(field: str, message: str) -> PydanticCustomError:
-    """Make an error that becomes `NotBuilt` with the path of the value and `field` behind it."""
-    return PydanticCustomError("not_built", "{message}", {"field": field, "message": message})
-
-
 def _text_or_list(value: object) -> str:
     # Tags with a tilde are steps of pydantic's path that are not in the client's JSON.
     return "~text" if isinstance(value, str) else "~list"
@@ -102,57 +100,23 @@ def _one_prompt(value: object) -> object:
     return value[0]
 
 
-class Body(BaseModel):
-    """A JSON object whose every field is understood, neutral or refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    not_built: ClassVar[dict[str, tuple[object, ...]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_neutral(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for field in cls.not_built.keys() & value.keys():
-            _refuse_unless_neutral(field, value[field], cls.not_built[field])
-        for field in value:
-            if field not in cls.not_built and field not in cls.model_fields:
-                raise PydanticCustomError(
-                    "unknown", "is not a field that this door knows", {"field": field[:100]}
-                )
-        return {field: item for field, item in value.items() if field not in cls.not_built}
-
-
 def _few_pairs(value: object) -> object:
     if isinstance(value, dict) and len(value) > MAX_METADATA_PAIRS:
         message = f"has {len(value)} pairs, at most {MAX_METADATA_PAIRS} are allowed"
-        raise _refusal(message)
+        raise refusal(message)
     return value
 
 
 def _some_messages(value: object) -> object:
     if value == []:
-        raise _refusal("has 0, at least 1 is needed")
+        raise refusal("has 0, at least 1 is needed")
     return value
-
-
-def _refusal(message: str, field: str = "") -> PydanticCustomError:
-    """Make an error that becomes `InvalidRequest` with just this message."""
-    return PydanticCustomError("refusal", "{message}", {"field": field, "message": message})
-
-
-def _refuse_unless_neutral(field: str, value: object, neutral: tuple[object, ...]) -> None:
-    # By type as well: True is equal to 1, and is no count.
-    if value is None or any(type(value) is type(one) and value == one for one in neutral):
-        return
-    allowed = " or ".join(to_json(one).decode() for one in (*neutral, None))
-    raise not_built(field, f"is not built; leave it out, or send {allowed}")
 
 
 class StreamOptions(Body):
     """How a stream is sent."""
 
-    not_built = {"include_obfuscation": (False,)}
+    not_built: ClassVar[Neutral] = {"include_obfuscation": (False,)}
     include_usage: bool | None = None
 
 
@@ -187,7 +151,7 @@ class GenerateBody(Body):
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> "GenerateBody":
         if self.stream_options is not None and not self.stream:
-            raise _refusal("is set, but stream is not true", "stream_options")
+            raise refusal("is set, but stream is not true", "stream_options")
         return self
 
     @property
@@ -226,7 +190,7 @@ class GenerateBody(Body):
 class CompletionBody(GenerateBody):
     """The body of /v1/completions."""
 
-    not_built = {
+    not_built: ClassVar[Neutral] = {
         "n": (1,),
         "best_of": (1,),
         "presence_penalty": (0, 0.0),
@@ -252,24 +216,10 @@ class CompletionBody(GenerateBody):
         return self._request(prompt, self.max_tokens, self.user or "")
 
 
-class TextPart(Body):
-    """A part of a message; only text is built."""
-
-    type: Literal["text"]
-    text: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_text(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("type") in ("image_url", "input_audio", "file"):
-            raise not_built("type", f"is {value['type']!r}, only 'text' is built")
-        return value
-
-
 class MessageBody(Body):
-    """One message; the texts of its parts are joined as they are."""
+    """One message; the texts of its parts are joined as they are where there is no image."""
 
-    not_built = {
+    not_built: ClassVar[Neutral] = {
         "name": (),
         "audio": (),
         "function_call": (),
@@ -280,7 +230,7 @@ class MessageBody(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[
         Annotated[str, Tag("~text")]
-        | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS), Tag("~list")],
+        | Annotated[list[PartBody], Field(fail_fast=True, max_length=MAX_PARTS), Tag("~list")],
         Discriminator(_text_or_list),
     ]
 
@@ -293,15 +243,17 @@ class MessageBody(Body):
 
     def to_message(self) -> ChatMessage:
         """Return the message in the door's words."""
-        parts = self.content
-        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-        return ChatMessage(role=_ROLES[self.role], content=text)
+        role, parts = _ROLES[self.role], self.content
+        if isinstance(parts, str):
+            return ChatMessage(role=role, content=parts)
+        message = ChatMessage(role=role, content=tuple(part.to_part() for part in parts))
+        return message if message.images else replace(message, content=message.text)
 
 
 class ChatBody(GenerateBody):
     """The body of /v1/chat/completions."""
 
-    not_built = {
+    not_built: ClassVar[Neutral] = {
         "n": (1,),
         "presence_penalty": (0, 0.0),
         "frequency_penalty": (0, 0.0),
@@ -335,7 +287,7 @@ class ChatBody(GenerateBody):
         both = (self.max_tokens, self.max_completion_tokens)
         if None not in both and both[0] != both[1]:
             message = f"is {both[1]}, but max_tokens is {both[0]}; send one of them"
-            raise _refusal(message, "max_completion_tokens")
+            raise refusal(message, "max_completion_tokens")
         return self
 
     @property

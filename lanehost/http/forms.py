@@ -153,6 +153,7 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {
             "cached_tokens": usage.cached_tokens,
             "disk_cached_tokens": usage.disk_cached_tokens,
+            "image_tokens": usage.image_tokens,
         },
     }
 

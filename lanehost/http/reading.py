@@ -1,8 +1,11 @@
 """Read a request off an ASGI connection, bounded, and watch for a client that leaves.
 
-What bounds an upload: its own bytes (by the model's context, door/limits.py), its time
-(`READ_TIMEOUT_S`), and the bytes of all bodies that are read or parsed at once
-(`MAX_BODIES_BYTES`), beyond which the next is told to come back.
+What bounds an upload: its own bytes (by the model's context and what it takes of images,
+door/limits.py), its time (`READ_TIMEOUT_S`), and the bytes of all bodies that are read or parsed
+at once (`MAX_BODIES_BYTES`), beyond which the next is told to come back. While a body is parsed
+its images are there thrice: as they came, as text, and as bytes. What a body costs beside its
+images is bounded as for a model without: a value of JSON, or an escape in a text, costs far more
+than a byte of base64.
 """
 
 import asyncio
@@ -16,9 +19,9 @@ from pydantic_core import from_json
 from starlette.types import Receive, Scope
 
 from lanehost.door.interface import EventStream
-from lanehost.door.limits import check_num_ids, check_num_messages
+from lanehost.door.limits import check_num_ids, check_num_messages, max_text_bytes
 from lanehost.door.model_card import ModelCard
-from lanehost.errors import Cancelled, InvalidRequest
+from lanehost.errors import Cancelled, DoesNotFit, InvalidRequest
 from lanehost.http.body import ChatBody, CompletionBody
 from lanehost.http.errors import BodiesTooMany, BodyTimeout, BodyTooLarge, to_refusal
 from lanehost.job import Request
@@ -149,6 +152,7 @@ async def cancelled_when_gone(receive: Receive, stream: EventStream) -> AsyncIte
 
 
 def _parse(kind: type[_Body], raw: bytes, card: ModelCard) -> Asked:
+    _check_cost(raw, card)
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -159,6 +163,23 @@ def _parse(kind: type[_Body], raw: bytes, card: ModelCard) -> Asked:
     except ValidationError as error:
         raise to_refusal(error) from None
     return Asked(body=body, request=body.to_request())
+
+
+def _check_cost(raw: bytes, card: ModelCard) -> None:
+    """Judge a body that is as long as only images make it by what else can be in it."""
+    limit = max_text_bytes(card)
+    if len(raw) <= limit:
+        return
+    # Each value but the first stands behind one of the first three; a body of `limit` bytes that
+    # is nothing else has half as many.
+    num_marks = sum(raw.count(mark) for mark in (b",", b"[", b"{", b"\\"))
+    if num_marks > limit // 2:
+        raise DoesNotFit(
+            f"the request has {len(raw)} bytes and {num_marks} values and escapes, "
+            f"limit {limit // 2} for one that is longer than {limit} bytes",
+            have=num_marks,
+            limit=limit // 2,
+        )
 
 
 def _check_counts(value: Any, card: ModelCard) -> None:

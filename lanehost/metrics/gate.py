@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from lanehost.door.gate import Gate
 from lanehost.door.interface import EventStream
 from lanehost.door.model_card import ModelCard
+from lanehost.door.uploads import Upload
 from lanehost.errors import Cancelled, InternalFault, LanehostError
 from lanehost.job import ChatPrompt, Request, Resumption, TextPrompt
 
@@ -38,6 +39,11 @@ class CountingGate(Gate):
         """Hand on, and count a refusal."""
         with self._counting():
             return await super().tokenize(prompt, key=key)
+
+    async def upload_image(self, data: bytes, *, key: str | None) -> Upload:
+        """Hand on, and count a refusal."""
+        with self._counting():
+            return await super().upload_image(data, key=key)
 
     async def detokenize(
         self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None

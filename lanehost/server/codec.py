@@ -16,16 +16,24 @@ from typing import Any, TypeVar, assert_never
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from lanehost.door.limits import check_num_ids, check_num_messages, check_num_stops
-from lanehost.door.model_card import ModelCard
+from lanehost.door.limits import (
+    check_num_ids,
+    check_num_messages,
+    check_num_parts,
+    check_num_stops,
+)
+from lanehost.door.model_card import ImageCard, ModelCard
+from lanehost.door.uploads import Upload
 from lanehost.errors import InvalidRequest, NotBuilt
 from lanehost.job import (
     Accepted,
     ChatMessage,
     ChatPrompt,
+    ContentPart,
     DiskUse,
     Finished,
     FinishReason,
+    ImagePart,
     Priority,
     Prompt,
     Request,
@@ -33,10 +41,12 @@ from lanehost.job import (
     Role,
     SamplingParams,
     StopParams,
+    TextPart,
     TextPrompt,
     Timing,
     TokenPrompt,
     Tokens,
+    UploadedImage,
     Usage,
 )
 from lanehost.v1 import inference_pb2 as pb
@@ -214,6 +224,23 @@ def encode_card(card: ModelCard) -> pb.GetModelResponse:
         config_digest=card.config_digest,
         max_streams=card.max_streams,
         has_prompt_cache=card.has_prompt_cache,
+        images=None if card.images is None else _encode_images(card.images),
+    )
+
+
+def encode_upload(upload: Upload) -> pb.UploadImageResponse:
+    """Write what a client is told of its upload."""
+    return pb.UploadImageResponse(upload_id=upload.upload_id, lifetime_s=upload.lifetime_s)
+
+
+def _encode_images(images: ImageCard) -> pb.ImageFacts:
+    return pb.ImageFacts(
+        num_tokens=images.num_tokens,
+        width=images.width,
+        height=images.height,
+        max_images=images.max_images,
+        max_image_bytes=images.max_image_bytes,
+        max_image_pixels=images.max_image_pixels,
     )
 
 
@@ -243,10 +270,36 @@ def _decode_chat(chat: pb.Chat, card: ModelCard) -> ChatPrompt:
         raise InvalidRequest("chat.messages", "is empty, at least 1 is needed")
     return ChatPrompt(
         tuple(
-            ChatMessage(role=_decode_role(message.role, index), content=message.content)
+            ChatMessage(
+                role=_decode_role(message.role, index), content=_decode_content(message, index)
+            )
             for index, message in enumerate(chat.messages)
         )
     )
+
+
+def _decode_content(message: pb.ChatMessage, index: int) -> str | tuple[ContentPart, ...]:
+    if not message.parts:
+        return message.content
+    where = f"chat.messages[{index}].parts"
+    if message.content:
+        raise InvalidRequest(where, "are set, and content is: send one of them")
+    check_num_parts(len(message.parts), where)
+    return tuple(_decode_part(part, f"{where}[{n}]") for n, part in enumerate(message.parts))
+
+
+def _decode_part(part: pb.ContentPart, where: str) -> ContentPart:
+    match part.WhichOneof("part"), part.image.WhichOneof("source"):
+        case "text", _:
+            return TextPart(part.text)
+        case "image", "data":
+            return ImagePart(part.image.data)
+        case "image", "upload_id":
+            return UploadedImage(part.image.upload_id)
+        case "image", _:
+            raise InvalidRequest(f"{where}.image", "is empty: set one of data, upload_id")
+        case _:
+            raise InvalidRequest(where, "is empty: set one of text, image")
 
 
 def _decode_role(role: pb.Role, index: int) -> Role:
@@ -322,11 +375,17 @@ def _encode_usage(usage: Usage) -> pb.Usage:
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
         disk_cached_tokens=usage.disk_cached_tokens,
+        image_tokens=usage.image_tokens,
     )
 
 
 def _encode_timing(timing: Timing) -> pb.Timing:
-    return pb.Timing(queue_s=timing.queue_s, prefill_s=timing.prefill_s, decode_s=timing.decode_s)
+    return pb.Timing(
+        queue_s=timing.queue_s,
+        prefill_s=timing.prefill_s,
+        decode_s=timing.decode_s,
+        encode_s=timing.encode_s,
+    )
 
 
 def _encode_sampling(sampling: SamplingParams) -> pb.SamplingParams:

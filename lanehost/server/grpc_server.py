@@ -10,6 +10,7 @@ than the model can need is refused unparsed (door/limits.py).
 
 import errno
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -90,17 +91,22 @@ def _cannot_listen(address: str, why: str) -> StartupFailed:
 def _add_servicer(server: grpc.aio.Server, servicer: InferenceServicer) -> None:
     """Register every method that the proto names; the servicer takes bytes (see there)."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {  # each method has its own two
-        method.name: (
-            grpc.unary_stream_rpc_method_handler
-            if method.server_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )(
+        method.name: _HANDLERS[method.client_streaming, method.server_streaming](
             getattr(servicer, method.name),
             response_serializer=GetMessageClass(method.output_type).SerializeToString,
         )
         for method in inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].methods
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+# Whether the client streams, whether the server does → what makes the handler; no method of ours
+# streams both ways.
+_HANDLERS: dict[tuple[bool, bool], Callable[..., Any]] = {  # each makes a handler of its own two
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+}
 
 
 def _enable_reflection(server: grpc.aio.Server) -> None:

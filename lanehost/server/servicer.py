@@ -8,7 +8,7 @@ not read ends its job, too: its place is not its own for ever.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import wraps
 from typing import TypeVar
@@ -19,13 +19,16 @@ from google.protobuf.message import Message
 from lanehost.cancelling import is_cancelling
 from lanehost.door.events import reply_events
 from lanehost.door.interface import Door, EventStream
-from lanehost.door.limits import check_request_bytes
+from lanehost.door.limits import check_request_bytes, max_text_bytes
+from lanehost.door.model_card import ModelCard
 from lanehost.errors import Cancelled
 from lanehost.fault import record_fault
 from lanehost.job import Accepted, Finished, Tokens
 from lanehost.keys import bearer_key
 from lanehost.server import codec
 from lanehost.server.status import to_status
+from lanehost.server.uploading import UploadReader
+from lanehost.server.wire_size import image_bytes
 from lanehost.v1 import inference_pb2 as pb
 
 # A client's own timer runs out a little before the server's, and then it would never hear in
@@ -65,25 +68,42 @@ def _call(
         async def run(
             self: "InferenceServicer", wire: bytes, context: grpc.aio.ServicerContext[_In, _Out]
         ) -> _Return:
-            try:
+            async def answer() -> _Return:
                 # Asks for the key, too: nothing of a stranger's message is parsed.
-                check_request_bytes(len(wire), self._door.model_card(_key(context)))
+                _check_size(kind, wire, self._door.model_card(_key(context)))
                 return await method(self, codec.parse(kind, wire), context)
-            except asyncio.CancelledError as error:
-                if is_cancelling():  # the client left, or the server stops
-                    raise
-                status = to_status(record_fault(error))
-            except Exception as error:  # noqa: BLE001 - the border: logged; ends this call alone
-                status = to_status(error)
-            except (KeyboardInterrupt, SystemExit, GeneratorExit):
-                raise
-            except BaseException as error:  # noqa: BLE001 - a panic of foreign Rust code is one
-                status = to_status(record_fault(error))
-            return await context.abort(status.code, status.details, status.trailing_metadata or ())
+
+            return await _bordered(answer, context)
 
         return run
 
     return wrap
+
+
+async def _bordered(
+    answer: Callable[[], Awaitable[_Return]], context: grpc.aio.ServicerContext[_In, _Out]
+) -> _Return:
+    """Answer a call, or end it with the status of what was raised: the outermost border."""
+    try:
+        return await answer()
+    except asyncio.CancelledError as error:
+        if is_cancelling():  # the client left, or the server stops
+            raise
+        status = to_status(record_fault(error))
+    except Exception as error:  # noqa: BLE001 - the border: logged; ends this call alone
+        status = to_status(error)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of foreign Rust code is one
+        status = to_status(record_fault(error))
+    return await context.abort(status.code, status.details, status.trailing_metadata or ())
+
+
+def _check_size(kind: type[Message], wire: bytes, card: ModelCard) -> None:
+    chat = kind.DESCRIPTOR.fields_by_name.get("chat")
+    is_long = len(wire) > max_text_bytes(card)
+    num_image_bytes = image_bytes(wire, chat.number) if is_long and chat is not None else 0
+    check_request_bytes(len(wire), card, num_image_bytes=num_image_bytes)
 
 
 class InferenceServicer:
@@ -92,6 +112,7 @@ class InferenceServicer:
     def __init__(self, door: Door, *, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self._door = door
         self._write_timeout_s = write_timeout_s
+        self._uploads = UploadReader()
 
     @_call(pb.GenerateRequest)
     async def Generate(  # noqa: N802 - the name is the wire's
@@ -143,6 +164,23 @@ class InferenceServicer:
         prompt = codec.decode_tokenize(request, card=self._door.model_card(key))
         token_ids = await self._door.tokenize(prompt, key=key)
         return pb.TokenizeResponse(token_ids=token_ids)
+
+    async def UploadImage(  # noqa: N802 - the name is the wire's
+        self,
+        pieces: AsyncIterator[bytes],
+        context: grpc.aio.ServicerContext[pb.UploadImageRequest, pb.UploadImageResponse],
+    ) -> pb.UploadImageResponse:
+        """Keep an image for requests to come."""
+
+        async def answer() -> pb.UploadImageResponse:
+            key = _key(context)
+            images = self._door.model_card(key).images
+            # A model without images refuses it as it is: nothing of it is read.
+            limit = None if images is None else images.max_image_bytes
+            data = b"" if limit is None else await self._uploads.read(pieces, limit=limit)
+            return codec.encode_upload(await self._door.upload_image(data, key=key))
+
+        return await _bordered(answer, context)
 
     @_call(pb.DetokenizeRequest)
     async def Detokenize(  # noqa: N802 - the name is the wire's

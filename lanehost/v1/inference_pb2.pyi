@@ -49,13 +49,31 @@ DISK_CACHE_OFF: DiskCache
 DISK_CACHE_READ: DiskCache
 DISK_CACHE_FULL: DiskCache
 
+class Image(_message.Message):
+    __slots__ = ("data", "upload_id")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    upload_id: str
+    def __init__(self, data: _Optional[bytes] = ..., upload_id: _Optional[str] = ...) -> None: ...
+
+class ContentPart(_message.Message):
+    __slots__ = ("text", "image")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    image: Image
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[Image, _Mapping]] = ...) -> None: ...
+
 class ChatMessage(_message.Message):
-    __slots__ = ("role", "content")
+    __slots__ = ("role", "content", "parts")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     role: Role
     content: str
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[str] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[ContentPart]
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[ContentPart, _Mapping]]] = ...) -> None: ...
 
 class Chat(_message.Message):
     __slots__ = ("messages",)
@@ -138,16 +156,18 @@ class StreamGenerateRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., max_tokens: _Optional[int] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., stop: _Optional[_Union[StopParams, _Mapping]] = ..., label: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., disk_cache: _Optional[_Union[DiskCache, str]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens", "disk_cached_tokens")
+    __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens", "disk_cached_tokens", "image_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DISK_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     disk_cached_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., disk_cached_tokens: _Optional[int] = ...) -> None: ...
+    image_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., disk_cached_tokens: _Optional[int] = ..., image_tokens: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("request_id", "seed", "prompt_tokens")
@@ -182,14 +202,16 @@ class Finished(_message.Message):
     def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("queue_s", "prefill_s", "decode_s")
+    __slots__ = ("queue_s", "prefill_s", "decode_s", "encode_s")
     QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     PREFILL_S_FIELD_NUMBER: _ClassVar[int]
     DECODE_S_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_S_FIELD_NUMBER: _ClassVar[int]
     queue_s: float
     prefill_s: float
     decode_s: float
-    def __init__(self, queue_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., decode_s: _Optional[float] = ...) -> None: ...
+    encode_s: float
+    def __init__(self, queue_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., decode_s: _Optional[float] = ..., encode_s: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("accepted", "text", "token_ids", "finished")
@@ -259,12 +281,26 @@ class DetokenizeResponse(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
+class UploadImageRequest(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class UploadImageResponse(_message.Message):
+    __slots__ = ("upload_id", "lifetime_s")
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    LIFETIME_S_FIELD_NUMBER: _ClassVar[int]
+    upload_id: str
+    lifetime_s: float
+    def __init__(self, upload_id: _Optional[str] = ..., lifetime_s: _Optional[float] = ...) -> None: ...
+
 class GetModelRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("name", "context_length", "vocab_size", "eos_token_ids", "weights_digest", "world_size", "num_lanes", "kv_tokens", "max_waiting", "max_waiting_tokens", "default_sampling", "default_max_tokens", "dtype", "version", "config_digest", "max_streams", "has_prompt_cache", "weights")
+    __slots__ = ("name", "context_length", "vocab_size", "eos_token_ids", "weights_digest", "world_size", "num_lanes", "kv_tokens", "max_waiting", "max_waiting_tokens", "default_sampling", "default_max_tokens", "dtype", "version", "config_digest", "max_streams", "has_prompt_cache", "weights", "images")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +319,7 @@ class GetModelResponse(_message.Message):
     MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
     HAS_PROMPT_CACHE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     name: str
     context_length: int
     vocab_size: int
@@ -301,4 +338,21 @@ class GetModelResponse(_message.Message):
     max_streams: int
     has_prompt_cache: bool
     weights: str
-    def __init__(self, name: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., weights_digest: _Optional[str] = ..., world_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., max_waiting: _Optional[int] = ..., max_waiting_tokens: _Optional[int] = ..., default_sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., default_max_tokens: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., config_digest: _Optional[str] = ..., max_streams: _Optional[int] = ..., has_prompt_cache: bool = ..., weights: _Optional[str] = ...) -> None: ...
+    images: ImageFacts
+    def __init__(self, name: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., weights_digest: _Optional[str] = ..., world_size: _Optional[int] = ..., num_lanes: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., max_waiting: _Optional[int] = ..., max_waiting_tokens: _Optional[int] = ..., default_sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., default_max_tokens: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ..., config_digest: _Optional[str] = ..., max_streams: _Optional[int] = ..., has_prompt_cache: bool = ..., weights: _Optional[str] = ..., images: _Optional[_Union[ImageFacts, _Mapping]] = ...) -> None: ...
+
+class ImageFacts(_message.Message):
+    __slots__ = ("num_tokens", "width", "height", "max_images", "max_image_bytes", "max_image_pixels")
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MAX_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_IMAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_IMAGE_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    num_tokens: int
+    width: int
+    height: int
+    max_images: int
+    max_image_bytes: int
+    max_image_pixels: int
+    def __init__(self, num_tokens: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., max_images: _Optional[int] = ..., max_image_bytes: _Optional[int] = ..., max_image_pixels: _Optional[int] = ...) -> None: ...

@@ -55,6 +55,11 @@ class InferenceServiceStub(object):
                 request_serializer=lanehost_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=lanehost_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.UploadImage = channel.stream_unary(
+                '/lanehost.v1.InferenceService/UploadImage',
+                request_serializer=lanehost_dot_v1_dot_inference__pb2.UploadImageRequest.SerializeToString,
+                response_deserializer=lanehost_dot_v1_dot_inference__pb2.UploadImageResponse.FromString,
+                _registered_method=True)
         self.Detokenize = channel.unary_unary(
                 '/lanehost.v1.InferenceService/Detokenize',
                 request_serializer=lanehost_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
@@ -100,6 +105,13 @@ class InferenceServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UploadImage(self, request_iterator, context):
+        """Keeps an image for requests to come, sent in pieces: of the same key, and for a while.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Detokenize(self, request, context):
         """Turns token ids into text.
         """
@@ -136,6 +148,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.Tokenize,
                     request_deserializer=lanehost_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
                     response_serializer=lanehost_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'UploadImage': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadImage,
+                    request_deserializer=lanehost_dot_v1_dot_inference__pb2.UploadImageRequest.FromString,
+                    response_serializer=lanehost_dot_v1_dot_inference__pb2.UploadImageResponse.SerializeToString,
             ),
             'Detokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Detokenize,
@@ -257,6 +274,33 @@ class InferenceService(object):
             '/lanehost.v1.InferenceService/Tokenize',
             lanehost_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
             lanehost_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadImage(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/lanehost.v1.InferenceService/UploadImage',
+            lanehost_dot_v1_dot_inference__pb2.UploadImageRequest.SerializeToString,
+            lanehost_dot_v1_dot_inference__pb2.UploadImageResponse.FromString,
             options,
             channel_credentials,
             insecure,

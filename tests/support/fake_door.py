@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from lanehost.door.model_card import DEFAULT_SAMPLING, ModelCard
+from lanehost.door.model_card import DEFAULT_SAMPLING, ImageCard, ModelCard
+from lanehost.door.uploads import Upload
 from lanehost.errors import Cancelled, DeadlinePassed, InvalidRequest, Unauthenticated
 from lanehost.job import (
     Accepted,
@@ -43,6 +45,17 @@ CARD = ModelCard(
     dtype="float32",
     weights="stored",
     version="0.0.0",
+)
+SEEING = replace(
+    CARD,
+    images=ImageCard(
+        num_tokens=4,
+        width=28,
+        height=28,
+        max_images=3,
+        max_image_bytes=1 << 20,
+        max_image_pixels=1 << 20,
+    ),
 )
 FINISHED = Finished(
     reason=FinishReason.EOS,
@@ -121,8 +134,11 @@ class FakeDoor:
         *,
         refusal: Exception | None = None,
         key: str | None = None,
+        card: ModelCard = CARD,
     ) -> None:
         self.events = events
+        self.card = card
+        self.uploads: list[bytes] = []
         self.key = key
         self.refusal = refusal
         self.serving = True
@@ -158,7 +174,7 @@ class FakeDoor:
             raise self.refusal
         if isinstance(prompt, TextPrompt):
             return list(prompt.text.encode())
-        return [len(message.content) for message in prompt.messages]
+        return [len(message.text) for message in prompt.messages]
 
     async def detokenize(
         self, token_ids: tuple[int, ...], *, keep_special: bool, key: str | None
@@ -171,7 +187,14 @@ class FakeDoor:
 
     def model_card(self, key: str | None) -> ModelCard:
         self._check(key)
-        return CARD
+        return self.card
+
+    async def upload_image(self, data: bytes, *, key: str | None) -> Upload:
+        self._check(key)
+        if self.refusal is not None:
+            raise self.refusal
+        self.uploads.append(data)
+        return Upload(upload_id=f"upload-{len(self.uploads)}", lifetime_s=60.0)
 
     def is_serving(self) -> bool:
         return self.serving

@@ -4,12 +4,15 @@ from lanehost.door.limits import (
     MAX_CHAT_MESSAGES,
     check_num_ids,
     check_num_messages,
+    check_num_parts,
     check_num_stops,
     check_request_bytes,
     max_request_bytes,
+    max_text_bytes,
 )
 from lanehost.errors import DoesNotFit, InvalidRequest
 from tests.support.cards import make_card
+from tests.support.fake_door import SEEING
 
 MIB = 1024 * 1024
 
@@ -25,6 +28,23 @@ def test_the_bytes_that_are_parsed_follow_the_context(context_length: int, limit
     with pytest.raises(DoesNotFit, match=f"{limit + 1} bytes, limit {limit}") as caught:
         check_request_bytes(limit + 1, card)
     assert (caught.value.have, caught.value.limit) == (limit + 1, limit)
+
+
+def test_images_have_bytes_of_their_own_and_text_no_more_than_without() -> None:
+    card = SEEING
+    assert max_text_bytes(card) == 6 * MIB
+    assert max_request_bytes(card) == 6 * MIB + 3 * MIB * 3 // 2
+    check_request_bytes(9 * MIB, card, num_image_bytes=3 * MIB)
+    with pytest.raises(DoesNotFit, match=f"has {6 * MIB + 1} bytes without its images, limit"):
+        check_request_bytes(9 * MIB + 1, card, num_image_bytes=3 * MIB)
+    with pytest.raises(DoesNotFit, match=f"has {11 * MIB} bytes, limit"):
+        check_request_bytes(11 * MIB, card, num_image_bytes=11 * MIB)
+
+
+def test_a_message_has_no_more_parts_than_any_needs() -> None:
+    check_num_parts(1024, "parts")
+    with pytest.raises(InvalidRequest, match="parts: has 1025, at most 1024"):
+        check_num_parts(1025, "parts")
 
 
 @pytest.mark.parametrize(

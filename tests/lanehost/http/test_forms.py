@@ -18,10 +18,20 @@ def test_chunks_put_together_say_what_the_reply_says(form) -> None:
 
 def test_usage_adds_up() -> None:
     assert usage_json(
-        Usage(prompt_tokens=4, cached_tokens=3, completion_tokens=2, disk_cached_tokens=1)
+        Usage(
+            prompt_tokens=4,
+            cached_tokens=3,
+            completion_tokens=2,
+            disk_cached_tokens=1,
+            image_tokens=2,
+        )
     ) == {
         "prompt_tokens": 4,
         "completion_tokens": 2,
         "total_tokens": 6,
-        "prompt_tokens_details": {"cached_tokens": 3, "disk_cached_tokens": 1},
+        "prompt_tokens_details": {
+            "cached_tokens": 3,
+            "disk_cached_tokens": 1,
+            "image_tokens": 2,
+        },
     }

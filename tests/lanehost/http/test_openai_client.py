@@ -1,14 +1,16 @@
 """The official client against the door, over a socket."""
 
+import base64
 from collections.abc import AsyncIterator
 
 import openai
 import pytest
 
 from lanehost.errors import DoesNotFit, InvalidRequest, NotBuilt, Overloaded, Starting
-from lanehost.job import Failed, Tokens
+from lanehost.job import Failed, ImagePart, TextPart, Tokens
 from tests.support.fake_door import FakeDoor
 from tests.support.http_served import serve_http
+from tests.support.image_files import png
 
 USER = [{"role": "user", "content": "hi"}]
 MODEL = "fake-model"
@@ -55,6 +57,29 @@ async def test_a_chat_with_every_field_that_is_understood(client, door) -> None:
         extra_body={"top_k": 4, "min_p": 0.1, "ignore_eos": True, "stop_token_ids": [9]},
     )
     assert door.requests[0].sampling.top_k == 4
+
+
+async def test_a_chat_with_an_image(client, door) -> None:
+    picture = png()
+    url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    content = [
+        {"type": "text", "text": "what?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    await client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": content}]
+    )
+    (message,) = door.requests[0].prompt.messages
+    assert message.content == (TextPart("what?"), ImagePart(picture))
+
+
+async def test_an_image_that_would_be_fetched_is_refused(client) -> None:
+    content = [{"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}]
+    with pytest.raises(openai.BadRequestError, match="nothing is fetched") as caught:
+        await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": content}]
+        )
+    assert caught.value.param == "messages[0].content[0].image_url.url"
 
 
 async def test_a_streamed_chat_with_usage(client: openai.AsyncOpenAI) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import base64
 import json
 import time
 from collections.abc import AsyncIterator
@@ -6,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lanehost.errors import Cancelled, DoesNotFit, NotBuilt
-from lanehost.http.body import CompletionBody
+from lanehost.http.body import ChatBody, CompletionBody
 from lanehost.http.errors import BodiesTooMany, BodyTimeout, BodyTooLarge
 from lanehost.http.reading import BodyReader, cancelled_when_gone, parse
 from lanehost.job import TokenPrompt
 from lanehost.settings import MAX_MESSAGE_BYTES
 from tests.support.cards import make_card
-from tests.support.fake_door import CARD, FakeDoor, FakeStream
+from tests.support.fake_door import CARD, SEEING, FakeDoor, FakeStream
 from tests.support.http_served import http_client, serve_http
 
 MIB = 1024 * 1024
@@ -78,6 +79,23 @@ async def test_a_large_body_is_refused_as_a_small_one() -> None:
     large = json.dumps({"model": "m", "prompt": "x" * MIB, "n": 2}).encode()
     with pytest.raises(NotBuilt):
         await parse(CompletionBody, large, CARD)
+
+
+async def test_a_body_that_images_make_long_is_parsed() -> None:
+    picture = base64.b64encode(bytes(6 * MIB)).decode()
+    url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}
+    value = {"model": "m", "messages": [{"role": "user", "content": [url]}]}
+    asked = await parse(ChatBody, json.dumps(value).encode(), SEEING)
+    assert len(asked.request.prompt.messages[0].images[0].data) == 6 * MIB
+
+
+@pytest.mark.parametrize("filler", ["[", "1,", "\\n"])
+async def test_a_body_of_many_values_or_escapes_is_not_parsed_however_long_images_make_it(
+    filler: str,
+) -> None:
+    raw = filler.encode() * (7 * MIB // len(filler))
+    with pytest.raises(DoesNotFit, match="values and escapes, limit 3145728"):
+        await parse(ChatBody, raw, SEEING)
 
 
 async def test_a_client_that_leaves_cancels_and_one_that_stays_does_not() -> None:

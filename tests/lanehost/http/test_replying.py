@@ -18,7 +18,7 @@ USAGE = {
     "prompt_tokens": 5,
     "completion_tokens": 3,
     "total_tokens": 8,
-    "prompt_tokens_details": {"cached_tokens": 3, "disk_cached_tokens": 0},
+    "prompt_tokens_details": {"cached_tokens": 3, "disk_cached_tokens": 0, "image_tokens": 0},
 }
 BOTH = pytest.mark.parametrize(("path", "body"), BODIES)
 

@@ -10,18 +10,22 @@ from lanehost.job import (
     Accepted,
     ChatMessage,
     ChatPrompt,
+    ContentPart,
     DiskUse,
     Finished,
     FinishReason,
+    ImagePart,
     Priority,
     Request,
     Role,
     SamplingParams,
     StopParams,
+    TextPart,
     TextPrompt,
     Timing,
     TokenPrompt,
     Tokens,
+    UploadedImage,
     Usage,
 )
 from lanehost.server import codec
@@ -29,8 +33,15 @@ from lanehost.v1 import inference_pb2 as pb
 from tests.support.fake_door import CARD
 
 ACCEPTED = Accepted(job_id="job-1", seed=(1 << 64) - 1, prompt_tokens=4)
-USAGE = Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3, disk_cached_tokens=1)
-TIMING = Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3)
+COUNTS = {
+    "prompt_tokens": 4,
+    "cached_tokens": 2,
+    "completion_tokens": 3,
+    "disk_cached_tokens": 1,
+    "image_tokens": 2,
+}
+USAGE = Usage(**COUNTS)
+TIMING = Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3, encode_s=0.4)
 _DISK_CACHES = {
     DiskUse.DEFAULT: pb.DISK_CACHE_UNSPECIFIED,
     DiskUse.OFF: pb.DISK_CACHE_OFF,
@@ -42,13 +53,24 @@ uint32 = st.integers(0, (1 << 32) - 1)
 uint64 = st.integers(0, (1 << 64) - 1)
 float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 text = st.text(st.characters(codec="utf-8"), max_size=8)
+parts = st.lists(
+    st.one_of(
+        st.builds(TextPart, text),
+        st.builds(ImagePart, st.binary(max_size=8)),
+        st.builds(UploadedImage, text),
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
 prompts = st.one_of(
     st.builds(TextPrompt, text),
     st.builds(TokenPrompt, st.lists(uint32, max_size=4).map(tuple)),
     st.builds(
         ChatPrompt,
         st.lists(
-            st.builds(ChatMessage, role=st.sampled_from(Role), content=text), min_size=1, max_size=3
+            st.builds(ChatMessage, role=st.sampled_from(Role), content=text | parts),
+            min_size=1,
+            max_size=3,
         ).map(tuple),
     ),
 )
@@ -75,6 +97,16 @@ requests = st.builds(
     priority=st.sampled_from(Priority),
     disk_use=st.sampled_from(DiskUse),
 )
+
+
+def _write_part(part: ContentPart) -> pb.ContentPart:
+    match part:
+        case TextPart(text=text):
+            return pb.ContentPart(text=text)
+        case ImagePart(data=data):
+            return pb.ContentPart(image=pb.Image(data=data))
+        case UploadedImage(upload_id=upload_id):
+            return pb.ContentPart(image=pb.Image(upload_id=upload_id))
 
 
 def _write(request: Request) -> pb.GenerateRequest:
@@ -107,7 +139,11 @@ def _write(request: Request) -> pb.GenerateRequest:
             message.chat.SetInParent()
             for one in messages:
                 role = pb.Role.Value(f"ROLE_{one.role.name}")
-                message.chat.messages.add(role=role, content=one.content)
+                if isinstance(one.content, str):
+                    message.chat.messages.add(role=role, content=one.content)
+                else:
+                    parts = [_write_part(part) for part in one.content]
+                    message.chat.messages.add(role=role, parts=parts)
     return message
 
 
@@ -253,8 +289,14 @@ def test_tokens_are_written_as_a_delta() -> None:
 def test_finished_says_why_and_what_matched(reason, matched, wire) -> None:
     event = Finished(reason=reason, matched=matched, usage=USAGE, timing=TIMING)
     assert codec.encode_event(event).finished == pb.Finished(
-        usage=pb.Usage(prompt_tokens=4, cached_tokens=2, completion_tokens=3, disk_cached_tokens=1),
-        timing=pb.Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3),
+        usage=pb.Usage(
+            prompt_tokens=4,
+            cached_tokens=2,
+            completion_tokens=3,
+            disk_cached_tokens=1,
+            image_tokens=2,
+        ),
+        timing=pb.Timing(queue_s=0.1, prefill_s=0.2, decode_s=0.3, encode_s=0.4),
         **wire,
     )
 
@@ -273,7 +315,7 @@ def test_a_reply_is_the_sum_of_its_events() -> None:
 def test_the_card_is_written_whole() -> None:
     message = codec.encode_card(CARD)
     for field in pb.GetModelResponse.DESCRIPTOR.fields:
-        if field.name != "default_sampling":
+        if field.name not in ("default_sampling", "images"):
             value = getattr(message, field.name)
             assert (tuple(value) if field.is_repeated else value) == getattr(CARD, field.name)
 
