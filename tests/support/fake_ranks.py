@@ -31,6 +31,7 @@ from tests.support.fake_files import FakeDisk, FakeFiles
 from tests.support.fake_images import fake_images
 from tests.support.fake_staging import FakePasses
 from tests.support.fake_target import VOCAB_SIZE, next_token
+from tests.support.rank_rules import RankRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,7 @@ class FakeRanks:
         self._lost = asyncio.Event()
         self._error: RankGroupLost | None = None
         self.files: FakeFiles | None = None
-        self.images = fake_images(facts)
+        self.images, self._rules = fake_images(facts), RankRules(facts)
         self.passes = FakePasses(num_layers=facts.num_layers, max_rows=facts.max_staged_tokens)
         self.takes_ns: Callable[[StepPlan], int] = lambda _: 0
 
@@ -217,10 +218,10 @@ class FakeRanks:
             return
         if lost_when is LostWhen.BEHIND:
             self._unanswered.add(plan.step_id)
-        kind = self._refusal(plan)
+        kind = self._rules.judge(plan, self._refusal(plan))
         if kind is None:
             self._last_run_id = plan.step_id
-            self._outcomes.append(self._run(plan))
+            self._outcomes.append(self._rules.commit(self._run(plan)))
         else:
             self._not_run.add(plan.step_id)
             if kind is RefusalKind.FAILED:
