@@ -15,17 +15,22 @@ from ranks.models.step_memory import (
 from ranks.noise import DrawnRow
 from ranks.plan import Draw
 from ranks.sampler import draw_rows
+from ranks.tiles import pad_count
 from tests.support.allocations import peak_of_allocations
 from tests.support.tiny_checkpoints import write_gguf, write_hf_checkpoint
+from tests.support.tiny_gemma3 import make_gemma3_text
 from tests.support.tiny_worlds import Lane, World, load_models, scattered_table
 
 NUM_BLOCKS = 128
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2_window", "qwen3"])
+@pytest.fixture(scope="module", params=["llama", "qwen2_window", "qwen3", "gemma3"])
 def models(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
-    write_hf_checkpoint(folder, request.param)
+    if request.param == "gemma3":
+        make_gemma3_text().save_pretrained(folder)
+    else:
+        write_hf_checkpoint(folder, request.param)
     return load_models(folder, 1)
 
 
@@ -56,7 +61,8 @@ def test_no_step_allocates_more_than_the_estimate(models, lengths):
 
 def test_a_row_takes_at_most_its_estimate_and_at_least_a_third_of_it(models):
     model = models[0]
-    one = row_bytes(model.config, model._heads, mlp_width=176, itemsize=4)
+    width = pad_count(model.config.intermediate_size, 16)
+    one = row_bytes(model.config, model._heads, mlp_width=width, itemsize=4)
     few, many = lanes_of([1] * 50), lanes_of([20] * 50)
     for_rows = peak_of_step(models, many) - peak_of_step(models, few)
     assert 950 * one / 3 <= for_rows <= 950 * one
