@@ -95,4 +95,5 @@ def text_config(folder: HfFolder) -> dict[str, Any]:
     inner = fields.get("text_config")
     if not isinstance(inner, dict):
         raise folder.wrong(CONFIG, "text_config", f"is {inner!r}, an object is needed")
-    return _GEMMA | inner
+    ends = fields.get("eos_token_id")
+    return _GEMMA | inner | ({} if ends is None else {"eos_token_id": ends})

@@ -147,7 +147,7 @@ def _from_folder(folder: HfFolder) -> ModelText:
         bos_token=special_token(folder, "bos") or "",
         eos_token=special_token(folder, "eos") or "",
     )
-    images = read_image_text(folder, config, tokenizer)
+    images = read_image_text(folder, folder.need_fields(CONFIG), tokenizer)
     return ModelText(
         name=folder.path.resolve().name,
         tokenizer=tokenizer,

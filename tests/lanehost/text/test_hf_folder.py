@@ -61,6 +61,10 @@ def test_a_folder_in_place_of_a_file_is_named(tmp_path):
             {"vocab_size": 5, "max_position_embeddings": 131_072},
         ),
         ({"model_type": "gemma3", "text_config": {}}, {"vocab_size": 262_208}),
+        (
+            {"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"eos_token_id": 1}},
+            {"eos_token_id": [1, 106]},
+        ),
     ],
 )
 def test_the_text_of_a_model_with_eyes_has_an_object_of_its_own(tmp_path, fields, expected):

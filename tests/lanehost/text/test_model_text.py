@@ -230,6 +230,7 @@ def test_neither_torch_nor_transformers_is_loaded(tmp_path):
 def test_a_gemma_with_eyes_is_read_with_its_ends_and_template(tmp_path):
     text = load_model_text(write_tiny_gemma3(tmp_path / "gemma"))
     assert (text.vocab_size, text.context_length) == (VOCAB_SIZE, 1024)
+    assert (text.images.token_id, text.images.num_tokens) == (TOKEN_ID["<image_soft_token>"], 4)
     assert text.eos_token_ids == {TOKEN_ID["<eos>"], TOKEN_ID["<end_of_turn>"]}
     rendered = text.template.render((ChatMessage(role=Role.USER, content="hi"),))
     assert rendered == "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n"
