@@ -20,13 +20,13 @@ from ranks.executor import Executor, Held
 from ranks.images.encoder import Encoder
 from ranks.images.encoder_thread import Answer as ImageAnswer
 from ranks.images.encoder_thread import EncoderThread
+from ranks.images.room import ImageRoom, image_room
 from ranks.images.store import ImageStore
 from ranks.kv_store import KvStore
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
 from ranks.models.native_weights import Weights
 from ranks.models.registry import CausalLM, choose_products, load_model, open_checkpoint
-from ranks.models.step_memory import StepLimits
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.process_group import (
     Group,
@@ -117,8 +117,10 @@ class ModelWorker:
     ) -> Loaded:
         assert self._collective is not None
         ranks_here, world_size = self._settings.num_ranks_here, self._settings.world_size
-        limits = StepLimits(max_step_tokens=order.max_step_tokens, num_lanes=order.num_lanes)
-        taken = model.step_bytes(limits) + collective_bytes(self._collective, world_size)
+        room = _image_room(order, model)
+        widest = room.widest(order.max_step_tokens, order.num_lanes)
+        longest = room.longest(order.max_step_tokens, order.num_lanes)
+        taken = model.step_bytes(widest) + collective_bytes(self._collective, world_size)
         return Loaded(
             weights_digest=weights_digest,
             config_digest=config_digest,
@@ -126,8 +128,8 @@ class ModelWorker:
             vocab_size=model.config.vocab_size,
             context_length=model.config.context_length,
             kv_bytes_per_block=model.kv_bytes_per_block(order.block_size),
-            step_bytes=taken,
-            step_bytes_per_block=model.step_bytes_per_block(order.block_size, limits),
+            step_bytes=taken + room.num_bytes,
+            step_bytes_per_block=model.step_bytes_per_block(order.block_size, longest),
             free_bytes=free_bytes(model.device, world_size=ranks_here),
             dtype=str(model.dtype).removeprefix("torch."),
             device=model.device.type,
@@ -150,12 +152,7 @@ class ModelWorker:
         model = self._model
         if model is None or self._collective is None:
             raise RankError("Form came before Load")
-        needed = model.kv_bytes_per_block(order.block_size) * order.num_blocks
-        # The master shared out what was free when all had loaded. Ranks of one machine make
-        # their pools at once, so the part of one cannot be measured any more: the whole is.
-        free = free_bytes(model.device, world_size=1)
-        if needed > free:
-            raise OutOfRoom(f"the KV pool needs {needed} bytes, this machine has {free} free")
+        _claim_room(order, model)
         kv = model.new_kv_store(order.num_blocks, order.block_size)
         self._until_freed.callback(kv.free)
         store = self._store(order.collective_timeout_s)
@@ -270,6 +267,37 @@ def _log_loaded(model: CausalLM, num_threads: int) -> None:
     if not is_exact:
         # A reply may then depend on who shares its steps (ADR 2).
         log.warning("rows_not_exact", device=str(model.device), num_threads=num_threads)
+
+
+def _image_room(order: Load | Form, model: CausalLM) -> ImageRoom:
+    return image_room(
+        model,
+        max_staged_tokens=order.max_staged_tokens,
+        image_cache_tokens=order.image_cache_tokens,
+    )
+
+
+def _claim_room(order: Form, model: CausalLM) -> None:
+    """Find room for the KV pool and for images."""
+    needed = model.kv_bytes_per_block(order.block_size) * order.num_blocks
+    room = _image_room(order, model)
+    # The master shared out what was free when all had loaded. Ranks of one machine make
+    # their pools at once, so the part of one cannot be measured any more: the whole is.
+    free = free_bytes(model.device, world_size=1)
+    if needed + room.num_bytes > free:
+        raise OutOfRoom(
+            f"the KV pool needs {needed} bytes, and images {room.num_bytes}, "
+            f"this machine has {free} free"
+        )
+    if room.num_bytes:
+        log.info(
+            "staging_claimed",
+            epoch=order.epoch,
+            max_staged_tokens=order.max_staged_tokens,
+            staged_bytes=room.staged_bytes,
+            image_cache_tokens=order.image_cache_tokens,
+            kept_bytes=room.kept_bytes,
+        )
 
 
 def _image_facts(model: CausalLM) -> ImageFacts | None:

@@ -1,5 +1,6 @@
 """What computes on a rank: orders in, facts out, and no order before its time."""
 
+import queue
 from dataclasses import replace
 
 import grpc
@@ -9,20 +10,37 @@ from structlog.testing import capture_logs
 
 from ranks.abort import Abort
 from ranks.errors import BadCheckpoint, BadDevice, OutOfRoom, RankError
-from ranks.plan import StepPlan, StepRefused, StepResult
+from ranks.plan import Chunk, ChunkImage, StepPlan, StepRefused, StepResult
 from ranks.settings import RankSettings
+from ranks.wire.image_messages import EncodeImage, ImageFacts, ImageFault, ImageOrder
 from ranks.wire.messages import Form, Load
 from ranks.worker import ModelWorker
 from tests.support.plan_writer import PlanWriter
+from tests.support.staged_plans import StagedWriter
 from tests.support.tiny_checkpoints import (
     CONTEXT_LENGTH,
     VOCAB_SIZE,
     write_gguf,
     write_hf_checkpoint,
 )
+from tests.support.tiny_gemma3 import IMAGE_SIZE, IMAGE_TOKENS, TOKEN_ID, write_tiny_gemma3
 
 FORM = Form(
     epoch=1, num_blocks=8, block_size=16, num_lanes=2, max_step_tokens=32, collective_timeout_s=5
+)
+IMAGE = EncodeImage(
+    image_id=1,
+    digest="00" * 32,
+    width=IMAGE_SIZE,
+    height=IMAGE_SIZE,
+    pixels=bytes(3 * IMAGE_SIZE**2),
+)
+PICTURED = Chunk(
+    lane_id=0,
+    start=0,
+    token_ids=(2, *[TOKEN_ID["<image_soft_token>"]] * IMAGE_TOKENS, 40),
+    draws=True,
+    images=(ChunkImage(image_id=1, start=1, num_tokens=IMAGE_TOKENS),),
 )
 
 
@@ -124,7 +142,7 @@ def test_a_formed_worker_runs_plans(worker, order):
 
 def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(worker, order):
     worker.load(order, progress_into([]))
-    with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, this machine has \d+ free"):
+    with pytest.raises(OutOfRoom, match=r"the KV pool needs \d+ bytes, and images 0, this"):
         worker.form(replace(FORM, num_blocks=2**31), Abort())
 
 
@@ -148,3 +166,79 @@ def test_no_order_comes_before_its_time(worker):
         worker.form(FORM, Abort())
     with pytest.raises(RankError, match="a plan came before Form"):
         worker.run(StepPlan(step_id=1, epoch=1, digest=bytes(16)))
+
+
+@pytest.fixture(scope="module")
+def with_eyes(tmp_path_factory, order):
+    folder = write_tiny_gemma3(tmp_path_factory.mktemp("eyes"))
+    return replace(order, model_path=str(folder), max_staged_tokens=40, image_cache_tokens=64)
+
+
+def test_a_model_that_takes_images_says_so_and_counts_their_room(worker, order, with_eyes):
+    loaded = worker.load(with_eyes, progress_into([]))
+    assert loaded.image_facts == ImageFacts(
+        num_tokens=IMAGE_TOKENS,
+        token_id=TOKEN_ID["<image_soft_token>"],
+        width=IMAGE_SIZE,
+        height=IMAGE_SIZE,
+    )
+    assert loaded.num_layers == 6
+    less = worker.load(
+        replace(with_eyes, max_staged_tokens=20, image_cache_tokens=32), progress_into([])
+    )
+    assert loaded.step_bytes - less.step_bytes >= 32 * 96 * 4
+    assert loaded.step_bytes_per_block > less.step_bytes_per_block
+    plain = worker.load(replace(order, max_staged_tokens=40), progress_into([]))
+    assert (plain.image_facts, plain.num_layers) == (None, 2)
+
+
+def test_room_for_images_is_claimed_with_the_pool_and_logged(worker, with_eyes, order):
+    formed = replace(FORM, max_staged_tokens=40, image_cache_tokens=64)
+    worker.load(with_eyes, progress_into([]))
+    with capture_logs() as logs:
+        worker.form(formed, Abort())
+    (event,) = [log for log in logs if log["event"] == "staging_claimed"]
+    assert (event["max_staged_tokens"], event["image_cache_tokens"]) == (40, 64)
+    assert event["kept_bytes"] == (64 + IMAGE_TOKENS) * 96 * 4
+    assert event["staged_bytes"] > 40 * 96 * 4
+    worker.leave()
+    worker.free()
+    with pytest.raises(OutOfRoom, match=r"and images \d{12,}, this machine"):
+        worker.form(replace(formed, image_cache_tokens=2**32 - 1), Abort())
+
+
+def test_images_are_encoded_into_the_epoch_and_end_with_it(worker, with_eyes):
+    worker.load(with_eyes, progress_into([]))
+    answers = queue.Queue()
+    writer = StagedWriter(block_size=16, num_layers=6)
+    staged = writer.slices((PICTURED,), [6])[0]
+    for epoch in (1, 2):
+        formed = replace(FORM, epoch=epoch, max_staged_tokens=40, image_cache_tokens=64)
+        worker.form(formed, Abort())
+        writer = StagedWriter(block_size=16, num_layers=6, epoch=epoch)
+        refused = worker.run(writer.plan(staged=staged))
+        assert refused.reason == "image 1 is not here"
+        worker.take_image(ImageOrder(epoch=epoch, work=IMAGE), answers.put)
+        done = answers.get(timeout=10)
+        assert (done.fault, done.num_tokens) == (None, IMAGE_TOKENS)
+        writer = StagedWriter(block_size=16, num_layers=6, epoch=epoch)
+        writer.step_id = 1
+        writer.account.last_pass_id = 1
+        plan = writer.plan(staged=replace(staged, pass_id=2))
+        assert isinstance(worker.run(plan), StepResult)
+        worker.leave()
+        worker.free()
+
+
+def test_a_model_that_takes_no_images_stages_nothing_and_answers_for_each(worker, order):
+    worker.load(order, progress_into([]))
+    with capture_logs() as logs:
+        worker.form(replace(FORM, max_staged_tokens=40, image_cache_tokens=64), Abort())
+    assert not [log for log in logs if log["event"] == "staging_claimed"]
+    answers = queue.Queue()
+    worker.take_image(ImageOrder(epoch=1, work=IMAGE), answers.put)
+    assert answers.get(timeout=10).fault is ImageFault.SHAPE
+    writer = StagedWriter(block_size=16, num_layers=2)
+    chunk = replace(PICTURED, images=())
+    refused = worker.run(writer.plan(staged=writer.slices((chunk,), [2])[0]))
+    assert "limit 0" in refused.reason

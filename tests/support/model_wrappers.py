@@ -31,9 +31,10 @@ class WatchedModel:
         self.raise_before: BaseException | None = None
         self.raise_behind: BaseException | None = None
         self.raise_in_slice: BaseException | None = None
-        # Layers that slices have run, and logits of passes.
+        # Layers that slices have run; what passes ended with, and their logits.
         self.slices: list[tuple[int, int]] = []
         self.finished: list[torch.Tensor | None] = []
+        self.hidden: list[torch.Tensor] = []
         self.begun: list[Sequence[LaneRows]] = []
 
     def kv_bytes_per_block(self, block_size: int) -> int:
@@ -75,6 +76,7 @@ class WatchedModel:
         self.slices.append((first, stop))
 
     def finish(self, state: PassState, collective: Collective) -> torch.Tensor | None:
+        self.hidden.append(state.x)
         self.finished.append(self._model.finish(state, collective))
         return self.finished[-1]
 

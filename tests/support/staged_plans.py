@@ -124,7 +124,8 @@ def join_of(lane_id: int) -> LaneJoin:
 class StagedWriter:
     """Writes plans for a rank, one after the other, over an account of its lanes."""
 
-    def __init__(self, *, block_size: int, num_layers: int) -> None:
+    def __init__(self, *, block_size: int, num_layers: int, epoch: int = 1) -> None:
+        self.epoch = epoch
         self.account = Account(block_size=block_size, num_layers=num_layers)
         self.step_id = self.ran = 0
 
@@ -155,7 +156,7 @@ class StagedWriter:
         return self.account.digested(
             StepPlan(
                 step_id=self.step_id,
-                epoch=1,
+                epoch=self.epoch,
                 follows=self.ran,
                 leaves=leaves,
                 joins=joins,

@@ -18,7 +18,9 @@ from ranks.step_inputs import LaneImage, LaneRows
 CPU = torch.device("cpu")
 
 
-class _Meeting:
+class Meeting:
+    """Where two threads exchange what they have."""
+
     def __init__(self) -> None:
         self.barrier = threading.Barrier(2, timeout=30)
         self.shares: dict[int, torch.Tensor] = {}
@@ -34,7 +36,7 @@ class _Meeting:
 class ThreadCollective:
     """The collective of one of two ranks that are threads."""
 
-    def __init__(self, meeting: _Meeting, rank: int) -> None:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
         self._meeting = meeting
         self._rank = rank
 
@@ -60,7 +62,7 @@ class World:
         self.models = models
         self.block_size = block_size
         self.stores = [model.new_kv_store(num_blocks, block_size) for model in models]
-        meeting = _Meeting()
+        meeting = Meeting()
         self._collectives: list[Collective] = (
             [NoCollective()]
             if len(models) == 1
