@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lanehost.client import AsyncClient, Client
+    from lanehost.client_chat import Image
     from lanehost.client_codec import Delta, Reply
     from lanehost.client_errors import ClientError
     from lanehost.client_stream import AsyncReplyStream, ReplyStream
@@ -31,7 +32,8 @@ __all__ = [
     "Client",
     "ClientError",
     "Delta",
+    "Image",
     "Reply",
     "ReplyStream",
 ]
-_HOMES = ("client", "client_codec", "client_errors", "client_stream")
+_HOMES = ("client", "client_chat", "client_codec", "client_errors", "client_stream")

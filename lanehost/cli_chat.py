@@ -12,14 +12,14 @@ from lanehost.cli_client import (
     Wanted,
     describe,
     fail,
-    read_chat,
     run_one,
     split,
     when_loaded,
     with_options,
 )
+from lanehost.cli_prompts import read_chat, read_image
 from lanehost.client import Client
-from lanehost.client_codec import Message
+from lanehost.client_chat import Image, Message
 from lanehost.client_errors import (
     BadRequest,
     ClientError,
@@ -31,6 +31,7 @@ from lanehost.client_stream import ReplyStream
 
 _PROMPT = "> "
 _COMMAND = re.compile(r"/\w+")
+_SHOW = re.compile(r"/image\s+(\S.*)")
 # They are of one question alone: the chat goes on without it.
 _OF_ONE_QUESTION = (BadRequest, TooLong, ServerBusy, DeadlineExceeded)
 
@@ -51,6 +52,7 @@ def chat(chat_file: IO[str] | None, system: str | None, *, as_json: bool, **opti
 
     \b
     While you talk:
+      /image FILE   show an image with what you say next
       /reset    forget what was said
       /exit     leave (Ctrl-D does so too)
       Ctrl-C    stop this reply, not the program
@@ -92,19 +94,33 @@ def converse(client: Client, start: list[Message], wanted: Wanted) -> None:
     with suppress(ImportError):
         importlib.import_module("readline")
     messages = list(start)
+    images: list[Image] = []
     while (line := _read_line()) is not None:
         match line.strip():
+            case word if shown := _SHOW.fullmatch(word):
+                _show(shown[1], images)
             case "/exit":
                 return
             case "/reset":
-                messages = list(start)
+                messages, images = list(start), []
                 click.echo("forgotten", err=True)
             case "":
                 continue
             case word if _COMMAND.fullmatch(word):
-                click.echo("unknown command; /reset, /exit", err=True)
+                click.echo("unknown command; /image FILE, /reset, /exit", err=True)
             case _:
-                messages = _answer(client, [*messages, _message("user", line)], wanted)
+                asked: Message = {"role": "user", "content": [*images, line] if images else line}
+                messages, images = _answer(client, [*messages, asked], wanted), []
+
+
+def _show(path: str, images: list[Image]) -> None:
+    """Keep an image for the next question, or say why not."""
+    try:
+        images.append(read_image(path))
+    except click.BadParameter as error:
+        click.echo(f"lanehost: {error.message}", err=True)
+        return
+    click.echo(f"{len(images)} to show with what you say next", err=True)
 
 
 def _read_line() -> str | None:

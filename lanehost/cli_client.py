@@ -20,8 +20,10 @@ from typing import IO, Any, NoReturn, TypeVar
 import click
 
 from lanehost.addresses import parse_address
+from lanehost.cli_prompts import ImageFile, read_chat
 from lanehost.client import DEFAULT_ADDRESS, Client
-from lanehost.client_codec import Message, Reply, encode_chat
+from lanehost.client_chat import Image
+from lanehost.client_codec import Reply
 from lanehost.client_errors import (
     ClientError,
     ConnectionLost,
@@ -188,6 +190,14 @@ class _TokenIds(click.ParamType):  # type: ignore[type-arg]  # not generic befor
     metavar="FILE.json",
     help='A chat: a list of {"role", "content"}, or {"messages": [...]}; - reads standard input.',
 )
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=ImageFile(),
+    help="With --prompt, which is then the question of a chat: an image that it is about; "
+    "may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option(
     "--background",
@@ -206,6 +216,7 @@ def generate(
     token_ids: list[int] | None,
     chat_file: IO[str] | None,
     *,
+    images: tuple[Image, ...],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -216,6 +227,7 @@ def generate(
       lanehost generate --prompt "The sky is" --max-tokens 16
       printf "The sky is" | lanehost generate --prompt - --json
       lanehost generate --chat chat.json --temperature 0.8 --seed 7 --stop END
+      lanehost generate --image cat.jpg --prompt "What is this?"
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong command line,
@@ -225,11 +237,16 @@ def generate(
     given = [one for one in (prompt, token_ids, chat_file) if one is not None]
     if len(given) != 1:
         raise click.UsageError("give exactly one of --prompt, --token-ids, --chat")
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if images and text is None:
+        raise click.UsageError("--image needs --prompt TEXT")
     prompts: dict[str, Any] = {
-        "prompt": sys.stdin.read() if prompt == "-" else prompt,
+        "prompt": None if images else text,
         "token_ids": token_ids,
         "messages": None if chat_file is None else read_chat(chat_file),
     }
+    if images:
+        prompts["messages"] = [{"role": "user", "content": [*images, text]}]
     run_one(prompts, options, as_json=as_json)
 
 
@@ -289,6 +306,7 @@ def _as_object(reply: Reply) -> dict[str, Any]:
             "prompt_tokens": reply.usage.prompt_tokens,
             "cached_tokens": reply.usage.cached_tokens,
             "disk_cached_tokens": reply.usage.disk_cached_tokens,
+            "image_tokens": reply.usage.image_tokens,
             "completion_tokens": reply.usage.completion_tokens,
         },
         "seed": reply.seed,
@@ -312,40 +330,6 @@ def _read_key(file: IO[str] | None) -> str | None:
     if file is not None:
         return file.read().strip()
     return os.environ.get(KEY_VARIABLE) or None
-
-
-def read_chat(file: IO[str]) -> list[Message]:
-    """Read the messages of a JSON file.
-
-    Raises:
-        click.UsageError: it holds none.
-    """
-    try:
-        value = json.load(file)
-    except ValueError as error:
-        raise click.UsageError(f"--chat {file.name} is not JSON: {error}") from error
-    messages = value.get("messages") if isinstance(value, dict) else value
-    if not isinstance(messages, list) or not all(_is_message(one) for one in messages):
-        raise click.UsageError(
-            f'--chat {file.name} holds no list of {{"role": TEXT, "content": TEXT}}'
-        )
-    _check_roles(messages, file.name)
-    return messages
-
-
-def _is_message(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"role", "content"}
-        and all(isinstance(text, str) for text in value.values())
-    )
-
-
-def _check_roles(messages: Iterable[Message], name: str) -> None:
-    try:
-        encode_chat(messages)
-    except ValueError as error:
-        raise click.UsageError(f"--chat {name}: {error}") from error
 
 
 def describe(error: ClientError, wanted: Wanted) -> str:

@@ -21,9 +21,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lanehost.addresses import parse_address
+from lanehost.client_chat import Image, Message, Source, encode_upload, uploaded
 from lanehost.client_codec import (
     CHANNEL_OPTIONS,
-    Message,
     Options,
     Prompt,
     Reply,
@@ -166,6 +166,15 @@ class Client(_Connection[grpc.Channel]):
             call, address=self._address, request_id=request_id, next_index=next_index
         )
 
+    def upload_image(self, source: Image | Source) -> Image:
+        """Have the server keep an image, and return one that names it, for any messages.
+
+        Raises:
+            ClientError: the call failed: the image is refused, or no more are kept.
+            OSError: the file cannot be read.
+        """
+        return uploaded(self._ask(self._stub.UploadImage, encode_upload(source)))
+
     def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None
     ) -> tuple[int, ...]:
@@ -292,6 +301,15 @@ class AsyncClient(_Connection[grpc.aio.Channel]):
         return AsyncReplyStream(
             call, address=self._address, request_id=request_id, next_index=next_index
         )
+
+    async def upload_image(self, source: Image | Source) -> Image:
+        """Have the server keep an image, and return one that names it, for any messages.
+
+        Raises:
+            ClientError: the call failed: the image is refused, or no more are kept.
+            OSError: the file cannot be read.
+        """
+        return uploaded(await self._ask(self._stub.UploadImage, encode_upload(source)))
 
     async def tokenize(
         self, prompt: str | None = None, *, messages: Iterable[Message] | None = None

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 from google.protobuf import message as protobuf
 from google.protobuf.descriptor import FieldDescriptor
 
-from lanehost.door.model_card import ModelCard
-from lanehost.job import DiskUse, Priority, Role, SamplingParams, Timing, Usage
+from lanehost.client_chat import Message, encode_chat
+from lanehost.door.model_card import ImageCard, ModelCard
+from lanehost.job import DiskUse, Priority, SamplingParams, Timing, Usage
 from lanehost.settings import MAX_MESSAGE_BYTES
 from lanehost.v1 import inference_pb2 as pb
 
@@ -24,7 +25,6 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
-_ROLES = {role.value: pb.Role.Value(f"ROLE_{role.name}") for role in Role}
 _PRIORITIES = {one.value: pb.Priority.Value(f"PRIORITY_{one.name}") for one in Priority}
 _DISK_CACHES = {
     use.value: pb.DiskCache.Value(f"DISK_CACHE_{use.name}")
@@ -56,13 +56,6 @@ _WANTED = {
 _MAX_SHOWN_CHARS = 40
 _Word = TypeVar("_Word")
 _Request = TypeVar("_Request", pb.GenerateRequest, pb.StreamGenerateRequest)
-
-
-class Message(TypedDict):
-    """One message of a chat; `role` is system, user or assistant."""
-
-    role: str
-    content: str
 
 
 class Options(TypedDict, total=False):
@@ -207,32 +200,6 @@ def encode_resumption(request_id: str, next_index: int) -> pb.ResumeStreamReques
     return message
 
 
-def encode_chat(messages: Iterable[Message]) -> pb.Chat:
-    """Write a chat.
-
-    Raises:
-        ValueError: a message is not one, or its role is not system, user or assistant.
-    """
-    chat = pb.Chat()
-    for index, message in enumerate(messages):
-        _check_message(index, message)
-        chat.messages.add(role=_ROLES[message["role"]], content=message["content"])
-    return chat
-
-
-def _check_message(index: int, message: Any) -> None:  # what a user of the client gave
-    where = f"messages[{index}]"
-    if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
-        raise ValueError(f"{where} is not an object of role and content")
-    if message["role"] not in _ROLES:
-        role, allowed = message["role"], ", ".join(_ROLES)
-        raise ValueError(f"{where}.role is {role!r}, allowed are {allowed}")
-    content = message["content"]
-    if not isinstance(content, str):
-        kind = type(content).__name__
-        raise ValueError(f"{where}.content is a {kind}, should be text")  # noqa: TRY004 - as above
-
-
 def encode_detokenize(token_ids: Iterable[int], *, keep_special: bool) -> pb.DetokenizeRequest:
     """Write what to detokenize; raises as `encode_tokenize` does."""
     message = pb.DetokenizeRequest()
@@ -266,8 +233,14 @@ def build_reply(accepted: pb.Accepted, deltas: Iterable[Delta], finished: pb.Fin
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
             disk_cached_tokens=usage.disk_cached_tokens,
+            image_tokens=usage.image_tokens,
         ),
-        timing=Timing(queue_s=timing.queue_s, prefill_s=timing.prefill_s, decode_s=timing.decode_s),
+        timing=Timing(
+            queue_s=timing.queue_s,
+            prefill_s=timing.prefill_s,
+            decode_s=timing.decode_s,
+            encode_s=timing.encode_s,
+        ),
         request_id=accepted.request_id,
         seed=accepted.seed,
     )
@@ -355,6 +328,18 @@ def decode_card(message: pb.GetModelResponse) -> ModelCard:
         config_digest=message.config_digest,
         max_streams=message.max_streams,
         has_prompt_cache=message.has_prompt_cache,
+        images=_decode_images(message.images) if message.HasField("images") else None,
+    )
+
+
+def _decode_images(facts: pb.ImageFacts) -> ImageCard:
+    return ImageCard(
+        num_tokens=facts.num_tokens,
+        width=facts.width,
+        height=facts.height,
+        max_images=facts.max_images,
+        max_image_bytes=facts.max_image_bytes,
+        max_image_pixels=facts.max_image_pixels,
     )
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from lanehost.cli import main
 from lanehost.errors import DoesNotFit, Draining, Overloaded
-from lanehost.job import Finished, FinishReason, Prefilled, Tokens
+from lanehost.job import Finished, FinishReason, ImagePart, Prefilled, TextPart, Tokens
 from tests.support.fake_door import FINISHED, REPLY, FakeDoor
 from tests.support.served_door import serve
 
@@ -41,6 +41,24 @@ async def test_reset_forgets_all_but_the_system_message() -> None:
     assert _said(door, 1) == ["be kind", "two"]
 
 
+async def test_an_image_is_shown_with_what_is_said_next_and_remembered(tmp_path: Path) -> None:
+    door, path = FakeDoor(), tmp_path / "a cat.png"
+    path.write_bytes(b"cat")
+    result = await _chat(door, f"/image {path}\n/image none.png\nwhat?\nand?\n")
+    assert "1 to show with what you say next\n" in result.stderr
+    assert "lanehost: none.png: No such file or directory\n" in result.stderr
+    shown = (ImagePart(b"cat"), TextPart("what?"))
+    assert _said(door, 0) == [shown]
+    assert _said(door, 1) == [shown, "Hello é", "and?"]
+
+
+async def test_reset_forgets_images_that_were_not_shown_yet(tmp_path: Path) -> None:
+    door, path = FakeDoor(), tmp_path / "cat.png"
+    path.write_bytes(b"cat")
+    await _chat(door, f"/image {path}\n/reset\nwhat?\n")
+    assert _said(door, 0) == ["what?"]
+
+
 async def test_exit_leaves() -> None:
     door = FakeDoor()
     result = await _chat(door, "one\n/exit\ntwo\n")
@@ -63,7 +81,7 @@ async def test_a_question_that_is_refused_is_said_and_forgotten() -> None:
 async def test_an_unknown_command_is_said_and_not_asked() -> None:
     door = FakeDoor()
     result = await _chat(door, "/quit\n/etc/hosts is a file\n")
-    assert "unknown command; /reset, /exit\n" in result.stderr
+    assert "unknown command; /image FILE, /reset, /exit\n" in result.stderr
     assert [_said(door, index) for index in range(len(door.requests))] == [["/etc/hosts is a file"]]
 
 

@@ -15,9 +15,11 @@ from lanehost.job import (
     ChatPrompt,
     DiskUse,
     Failed,
+    ImagePart,
     Prefilled,
     Priority,
     Role,
+    TextPart,
     TextPrompt,
     TokenPrompt,
     Tokens,
@@ -40,6 +42,7 @@ OBJECT = {
         "prompt_tokens": 5,
         "cached_tokens": 3,
         "disk_cached_tokens": 0,
+        "image_tokens": 0,
         "completion_tokens": 3,
     },
     "seed": 7,
@@ -324,3 +327,26 @@ async def test_ctrl_c_ends_the_reply_and_exits_130() -> None:
             await door.streams[0].ended.wait()
     assert (process.returncode, stderr) == (130, b"")
     assert door.streams[0].cancelled
+
+
+async def test_images_and_a_prompt_are_the_question_of_a_chat(tmp_path: Path) -> None:
+    door, paths = FakeDoor(), [tmp_path / "a.png", tmp_path / "b.png"]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    images = [word for path in paths for word in ("--image", str(path))]
+    result = await _run(door, "generate", *images, "--prompt", "what?")
+    assert (result.exit_code, result.stdout) == (0, "Hello é\n")
+    (message,) = door.requests[0].prompt.messages
+    assert message.content == (ImagePart(b"a.png"), ImagePart(b"b.png"), TextPart("what?"))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--image", "none.png", "--prompt", "x"], "none.png: No such file or directory"),
+        (["--image", __file__, "--token-ids", "1"], "--image needs --prompt TEXT"),
+    ],
+)
+async def test_an_image_that_cannot_be_sent_is_a_wrong_command_line(args, said) -> None:
+    result = await _run(FakeDoor(), "generate", *args)
+    assert (result.exit_code, said in result.stderr) == (2, True)

@@ -17,12 +17,13 @@ from lanehost.client_errors import (
     MessageTooLarge,
     ServerBusy,
     Unreachable,
+    UploadUnknown,
 )
-from lanehost.errors import InvalidRequest, Overloaded
-from lanehost.job import Failed, Prefilled, Tokens
+from lanehost.errors import ImageRefused, InvalidRequest, Overloaded, UnknownUpload
+from lanehost.job import Failed, Prefilled, TextPart, Tokens, UploadedImage
 from lanehost.server.grpc_server import bind_grpc, build_grpc_server
 from lanehost.server.health import Health
-from tests.support.fake_door import CARD, FakeDoor
+from tests.support.fake_door import CARD, SEEING, FakeDoor
 from tests.support.served_door import serve
 
 WAIT_S = 5
@@ -57,6 +58,40 @@ async def _collect_async(client: AsyncClient, **options) -> tuple[list[str], Any
     async with client.stream("hi", **options) as stream:
         texts = [delta.text async for delta in stream]
         return texts, stream.reply
+
+
+@pytest.mark.parametrize("run", [_in_thread, _awaited])
+async def test_an_image_is_uploaded_and_named_in_a_chat(run) -> None:
+    door = FakeDoor(card=SEEING)
+
+    def waits(client: Client) -> None:
+        kept = client.upload_image(b"file")
+        client.generate(messages=[{"role": "user", "content": ["what?", kept]}])
+
+    async def awaits(client: AsyncClient) -> None:
+        kept = await client.upload_image(b"file")
+        await client.generate(messages=[{"role": "user", "content": ["what?", kept]}])
+
+    await run(door, waits if run is _in_thread else awaits)
+    assert door.uploads == [b"file"]
+    (message,) = door.requests[0].prompt.messages
+    assert message.content == (TextPart("what?"), UploadedImage("upload-1"))
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(ImageRefused("images[1]", "is empty"), BadRequest), (UnknownUpload("none"), UploadUnknown)],
+)
+async def test_what_is_refused_of_images_is_typed(error, raised) -> None:
+    door = FakeDoor(card=SEEING, refusal=error)
+    for work in (lambda client: client.upload_image(b"x"), lambda client: client.generate("hi")):
+        with pytest.raises(raised):
+            await _in_thread(door, work)
+
+
+async def test_the_card_says_what_the_model_takes_of_images() -> None:
+    for card in (CARD, SEEING):
+        assert await _in_thread(FakeDoor(card=card), Client.model) == card
 
 
 def test_the_package_names_what_users_import() -> None:

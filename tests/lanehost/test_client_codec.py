@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanehost.client_chat import encode_chat
 from lanehost.client_codec import (
     Delta,
     Options,
@@ -9,7 +10,6 @@ from lanehost.client_codec import (
     ReplyBuilder,
     decode_card,
     decode_reply,
-    encode_chat,
     encode_detokenize,
     encode_request,
     encode_tokenize,
