@@ -34,7 +34,13 @@ def prepared(number: int, *, side: int = 2) -> PreparedImage:
     )
 
 
-def image_job(*parts: int | tuple[int, ...], num_tokens: int = 4, **values: object) -> Job:
+def image_job(
+    *parts: int | tuple[int, ...],
+    num_tokens: int = 4,
+    side: int = 2,
+    soft_id: int = SOFT_ID,
+    **values: object,
+) -> Job:
     """A job of texts and images in turn: a tuple is token ids, a number an image.
 
     >>> image_job((7, 8), 1, (9,)).prompt_ids
@@ -46,6 +52,8 @@ def image_job(*parts: int | tuple[int, ...], num_tokens: int = 4, **values: obje
         if isinstance(part, tuple):
             ids += part
         else:
-            images.append(PromptImage(start=len(ids), num_tokens=num_tokens, image=prepared(part)))
-            ids += [SOFT_ID] * num_tokens
+            images.append(
+                PromptImage(start=len(ids), num_tokens=num_tokens, image=prepared(part, side=side))
+            )
+            ids += [soft_id] * num_tokens
     return make_job(tuple(ids), images=tuple(images), **values)
