@@ -83,8 +83,10 @@ class Tools:
         """
         program = (
             "import importlib, sys\n"
+            "from importlib.metadata import version\n"
             "for name in sys.argv[1:]:\n"
-            "    print(name, importlib.import_module(name).__version__, sep=' ', end=' ')\n"
+            "    importlib.import_module(name)\n"
+            "    print(name, version(name), sep=' ', end=' ')\n"
         )
         command: Command = [self.peers_python, "-c", program, *modules]
         try:

@@ -1,6 +1,7 @@
 """What is absent is told with what to do; what is made is made once and whole."""
 
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -87,7 +88,9 @@ def test_without_a_folder_it_is_told_how_to_give_one(tmp_path):
 
 
 def test_the_versions_of_modules_are_told(tools):
-    assert tools.python_has("numpy") == f"numpy {np.__version__}"
+    # Of gguf only its package knows the version.
+    found = tools.python_has("numpy", "gguf")
+    assert found == f"numpy {np.__version__} gguf {version('gguf')}"
 
 
 def test_an_absent_module_is_told_with_how_to_install_it(tools):
