@@ -130,6 +130,8 @@ class VisionConfig:
         ):
             if total % part:
                 raise BadCheckpoint(f"vision: {name} is {total}, no multiple of {part}")
+        if not 0 < self.norm_eps < 1:
+            raise BadCheckpoint(f"vision: norm_eps is {self.norm_eps}, it must be in (0, 1)")
         if len(self.mean) != _CHANNELS or len(self.std) != _CHANNELS or 0 in self.std:
             raise BadCheckpoint(f"vision: mean is {self.mean} and std {self.std}")
 

@@ -28,6 +28,7 @@ from tests.support.hostile_models import (
 )
 from tests.support.text_models import write_folder
 from tests.support.tiny_checkpoints import write_hf_checkpoint
+from tests.support.tiny_gemma3 import write_tiny_gemma3
 
 ROOT = Path(__file__).parents[2]
 SOAK_S = 330
@@ -42,7 +43,8 @@ def spoiler(tmp_path_factory):
 def test_a_whole_file_loads_and_runs_in_each_way(tmp_path, kind):
     raw = write_small(tmp_path / "whole.gguf", kind)
     assert take_apart(raw).join() == raw
-    assert run_bounded(tmp_path / "whole.gguf") == {"int8", "float32", "text"}
+    expected = {"float32", "text"} if kind == "gemma3" else {"int8", "float32", "text"}
+    assert run_bounded(tmp_path / "whole.gguf") == expected
 
 
 @settings(max_examples=120)
@@ -108,6 +110,35 @@ def test_a_spoilt_config_loads_or_is_refused_by_name(hf_folder, data):
     try:
         path.write_text(json.dumps(config))
         run_bounded(hf_folder)
+    finally:
+        path.write_text(whole)
+
+
+@pytest.fixture(scope="module")
+def gemma_folder(tmp_path_factory):
+    return write_tiny_gemma3(tmp_path_factory.mktemp("hostile") / "gemma")
+
+
+def test_a_whole_folder_with_eyes_loads_and_runs(gemma_folder):
+    assert run_bounded(gemma_folder) == {"float32", "text"}
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_spoilt_config_of_eyes_loads_or_is_refused_by_name(gemma_folder, data):
+    name = data.draw(st.sampled_from(("config.json", "preprocessor_config.json")))
+    path = gemma_folder / name
+    whole = path.read_text()
+    config = json.loads(whole)
+    objects = [config, *(one for one in config.values() if isinstance(one, dict))]
+    if name == "config.json":
+        objects += config["text_config"]["rope_parameters"].values()
+    for _ in range(data.draw(st.integers(1, 2))):
+        spoilt = data.draw(st.sampled_from(objects))
+        spoilt[data.draw(st.sampled_from(sorted(spoilt)))] = deepcopy(data.draw(VALUES))
+    try:
+        path.write_text(json.dumps(config))
+        run_bounded(gemma_folder)
     finally:
         path.write_text(whole)
 

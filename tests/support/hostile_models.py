@@ -28,6 +28,7 @@ KINDS = {
     "llama": ("llama", "Q4_0", byte_level_fields),
     "qwen2": ("qwen2", "Q4_1", spm_fields),
     "qwen3": ("qwen3", "Q8_0", spm_fields),
+    "gemma3": ("gemma3", "Q8_0", spm_fields),
 }
 
 
@@ -45,6 +46,7 @@ def write_small(path: Path, kind: str) -> bytes:
     writer.add_key_length(_HEAD_DIM)
     writer.add_rope_freq_base(10_000.0)
     writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_sliding_window(7 if architecture == "gemma3" else 128)
     adders = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
     for key, value in fields.items():
         if key != "llama.context_length":
@@ -82,9 +84,13 @@ def _shapes(architecture: str, vocab: int) -> dict[str, tuple[int, ...]]:
     if architecture == "qwen2":
         shapes |= {f"blk.0.attn_{x}.bias": (n,) for x, n in (("q", heads), ("k", kv_heads))}
         shapes["blk.0.attn_v.bias"] = (kv_heads,)
-    if architecture == "qwen3":
+    if architecture in ("qwen3", "gemma3"):
         shapes |= {f"blk.0.attn_{x}_norm.weight": (_HEAD_DIM,) for x in "qk"}
+    if architecture == "qwen3":
         shapes["output.weight"] = (vocab, _WIDTH)
+    if architecture == "gemma3":
+        names = ("post_attention_norm", "post_ffw_norm")
+        shapes |= {f"blk.0.{name}.weight": (_WIDTH,) for name in names}
     return shapes
 
 
@@ -125,6 +131,8 @@ def _run(checkpoint: Checkpoint, products: str) -> set[str]:
         dtype=dtype,
         on_progress=lambda done, total: None,
     )
+    if model.images is not None:
+        model.encode_image(torch.zeros(model.images.height, model.images.width, 3).byte())
     world = World([model], num_blocks=4, block_size=8)
     lane = Lane(0, [token % config.vocab_size for token in range(1, 13)], [3, 1])
     for count in (9, None):

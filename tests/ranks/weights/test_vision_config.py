@@ -65,6 +65,7 @@ def test_what_a_processor_leaves_out_changes_nothing(tmp_path):
         ({"vision": {"num_channels": 1}}, "num_channels is 1"),
         ({"vision": {"image_size": 900}}, "image_size is 900, no multiple of 14"),
         ({"vision": {"num_attention_heads": 7}}, "hidden_size is 1152, no multiple of 7"),
+        ({"vision": {"layer_norm_eps": -1e-6}}, "norm_eps is -1e-06"),
         ({"vision": {"num_hidden_layers": 0}}, "num_layers is 0"),
         ({"vision": {"patch_size": 1 << 20}}, "patch_size is 1048576"),
         ({"config": {"mm_tokens_per_image": 255}}, "mm_tokens_per_image is 255, a square"),
