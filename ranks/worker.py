@@ -26,7 +26,14 @@ from ranks.kv_store import KvStore
 from ranks.lane_table import Limits
 from ranks.models.loading import load_and_digest
 from ranks.models.native_weights import Weights
-from ranks.models.registry import CausalLM, choose_products, load_model, open_checkpoint
+from ranks.models.registry import (
+    CausalLM,
+    Checkpoint,
+    choose_products,
+    load_model,
+    move_encoder,
+    open_checkpoint,
+)
 from ranks.plan import StepPlan, StepRefused, StepResult
 from ranks.process_group import (
     Group,
@@ -100,6 +107,7 @@ class ModelWorker:
         )
         loaded = load_and_digest(checkpoint, lambda tell: load(on_progress=tell), on_progress)
         self._model = self._dress(loaded.model)
+        self._place_encoder(order, self._model, checkpoint)
         if self._model.dtype == torch.int8:
             # The library has threads of its own, beside which those of OpenMP would spin.
             torch.set_num_threads(1)
@@ -242,9 +250,20 @@ class ModelWorker:
         if self._offer is not None:
             self._offer.close()
 
-    def _take_device(self, name: str) -> torch.device:
+    def _place_encoder(self, order: Load, model: CausalLM, checkpoint: Checkpoint) -> None:
+        if model.images is None or order.encoder_device == "auto":
+            return
+        device = self._choose_device(order.encoder_device)
+        if device != model.device:
+            move_encoder(model, checkpoint, device)
+        log.info("encoder_placed", device=str(device), model_device=str(model.device))
+
+    def _choose_device(self, name: str) -> torch.device:
         ranks_here = self._settings.num_ranks_here
-        device = choose_device(name, rank=self._settings.rank % ranks_here, world_size=ranks_here)
+        return choose_device(name, rank=self._settings.rank % ranks_here, world_size=ranks_here)
+
+    def _take_device(self, name: str) -> torch.device:
+        device = self._choose_device(name)
         if device.type == "cuda":
             # What names no device (NCCL, torch's own buffers) must not land on the first one.
             torch.cuda.set_device(device)

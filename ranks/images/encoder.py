@@ -69,8 +69,7 @@ class Encoder:
 
     def _encode(self, work: EncodeImage, *, num_tokens: int) -> EncodedImage:
         pixels = torch.frombuffer(bytearray(work.pixels), dtype=torch.uint8)
-        shaped = pixels.view(work.height, work.width, 3).to(self._model.device)
-        rows = self._model.encode_image(shaped).contiguous()
+        rows = self._model.encode_image(pixels.view(work.height, work.width, 3)).contiguous()
         if rows.shape[0] != num_tokens:
             raise BadImage(
                 ImageFault.SHAPE, f"it has {rows.shape[0]} rows, images of this model {num_tokens}"

@@ -11,7 +11,7 @@ Gemma 3 has layers of its own (`ranks.models.gemma_loader`), and may have eyes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -239,7 +239,11 @@ class Llama:
         encoder = self._parts.image_encoder
         if encoder is None:
             raise ValueError(f"family {self.config.family} takes no images")
-        return encoder(pixels)
+        return encoder(pixels).to(device=self.device, dtype=self.dtype)
+
+    def use_encoder(self, encoder: ImageEncoder) -> None:
+        """Encode images with this one from now on, wherever it lies."""
+        self._parts = replace(self._parts, image_encoder=encoder)
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some rows of its logits draws; see `CausalLM`."""

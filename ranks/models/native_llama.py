@@ -242,6 +242,14 @@ class NativeLlama:
         """
         raise ValueError(f"family {self.config.family} takes no images")
 
+    def use_encoder(self, *_args: object) -> None:
+        """Refuse: the family takes no images.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"family {self.config.family} takes no images")
+
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
         """The token that each of some rows of its logits draws; see `CausalLM`."""
         if self._engine.draw_rows is None:

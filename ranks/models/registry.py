@@ -14,11 +14,13 @@ from ranks.errors import BadCheckpoint
 from ranks.gguf_header import shortened
 from ranks.kv_store import KvStore
 from ranks.models.gemma_loader import load_gemma
+from ranks.models.llama import ImageEncoder
 from ranks.models.llama_loader import load_llama
 from ranks.models.native_llama import NativeLlama
 from ranks.models.native_loader import load_native
 from ranks.models.native_weights import MatrixReader, Weights, why_not_native, why_not_rounded
 from ranks.models.passes import ImageFacts, PassState
+from ranks.models.siglip import load_siglip
 from ranks.models.state import StateTensor
 from ranks.models.step_memory import StepLimits
 from ranks.native.build import LIBRARY
@@ -124,6 +126,10 @@ class CausalLM(Protocol):
         Raises:
             ValueError: The size is not that of `images`, or the family takes none.
         """
+        ...
+
+    def use_encoder(self, encoder: ImageEncoder) -> None:
+        """Encode images with another encoder of the same weights, wherever it lies."""
         ...
 
     def draw_rows(self, logits: torch.Tensor, drawn: Sequence[DrawnRow]) -> list[int]:
@@ -307,3 +313,24 @@ def load_model(
         reader = TensorReader(source, device=device, dtype=dtype, on_progress=on_progress)
         load = load_llama if config.gemma is None else load_gemma
         return load(config, shards, reader)
+
+
+def move_encoder(model: CausalLM, checkpoint: Checkpoint, device: torch.device) -> None:
+    """Have a model that takes images encode them on another device than its own.
+
+    There they are computed in the type that is `auto` for it; the rows are cast to the model's.
+
+    Raises:
+        BadCheckpoint: A tensor is missing, misshapen or of an unsupported type.
+    """
+    gemma = checkpoint.config.gemma
+    assert gemma is not None, "a family without images"
+    assert gemma.vision is not None, "a model without images"
+    reader = TensorReader(
+        checkpoint.source,
+        device=device,
+        dtype=choose_dtype("auto", device),
+        on_progress=lambda _done_bytes, _total_bytes: None,
+    )
+    with torch.inference_mode(), _naming(checkpoint.path):
+        model.use_encoder(load_siglip(gemma.vision, checkpoint.config.hidden_size, reader))

@@ -242,3 +242,19 @@ def test_a_model_that_takes_no_images_stages_nothing_and_answers_for_each(worker
     chunk = replace(PICTURED, images=())
     refused = worker.run(writer.plan(staged=writer.slices((chunk,), [2])[0]))
     assert "limit 0" in refused.reason
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu"])
+def test_images_are_encoded_where_the_model_computes_unless_told_otherwise(worker, with_eyes, name):
+    with capture_logs() as logs:
+        worker.load(replace(with_eyes, encoder_device=name), progress_into([]))
+    placed = [log["device"] for log in logs if log["event"] == "encoder_placed"]
+    assert placed == ([] if name == "auto" else ["cpu"])
+
+
+def test_a_device_for_images_that_is_not_there_is_refused_where_images_are_taken(
+    worker, with_eyes, order
+):
+    with pytest.raises(BadDevice, match="device is 'tpu'"):
+        worker.load(replace(with_eyes, encoder_device="tpu"), progress_into([]))
+    worker.load(replace(order, encoder_device="tpu"), progress_into([]))

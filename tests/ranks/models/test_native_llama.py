@@ -226,6 +226,8 @@ def test_a_native_model_runs_no_pass_in_slices_and_takes_no_images(model):
             refuse()
     with pytest.raises(ValueError, match="takes no images"):
         model.encode_image(torch.zeros(8, 8, 3, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="takes no images"):
+        model.use_encoder(None)
 
 
 def test_shards_that_share_a_kv_head_give_the_same_bits_on_one_rank_and_two(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ranks.errors import BadCheckpoint
+from ranks.models.registry import move_encoder, open_checkpoint
 from ranks.models.step_memory import StepLimits
 from ranks.step_inputs import LaneImage
 from tests.support.allocations import peak_of_allocations
@@ -215,6 +216,19 @@ def test_what_encoding_takes_is_counted_beside_a_step(models):
     with peak_of_allocations() as peak:
         model.encode_image(make_pixels(1))
     assert peak.num_bytes <= counted <= model.step_bytes(limits)
+
+
+def test_eyes_on_another_device_give_their_rows_in_the_models_type(folders):
+    pixels = make_pixels(3)
+    checkpoint = open_checkpoint(folders / "window")
+    model = load_models(folders / "window", 1, torch.bfloat16)[0]
+    own = model.encode_image(pixels)
+    move_encoder(model, checkpoint, torch.device("cpu"))
+    moved = model.encode_image(pixels)
+    exact = load_models(folders / "window", 1)[0].encode_image(pixels)
+    assert torch.equal(moved, exact.to(torch.bfloat16))
+    assert not torch.equal(moved, own)
+    assert model.images == load_models(folders / "window", 1)[0].images
 
 
 def test_eyes_that_lack_a_tensor_are_refused_by_name(tmp_path):
