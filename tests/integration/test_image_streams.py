@@ -6,18 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from lanehost.engine.backend import Epochs
 from lanehost.engine.inbox import Drain
 from ranks.plan import Draw
 from tests.support.epochs import epochs_of
-from tests.support.images import image_job
-from tests.support.jobs import make_job, read_all, token_ids
-from tests.support.real_engine import RealEngine, Steps, engine_on_ranks
-from tests.support.tiny_gemma3 import IMAGE_SIZE, IMAGE_TOKENS, TOKEN_ID, write_tiny_gemma3
+from tests.support.jobs import read_all, token_ids
+from tests.support.picture_jobs import (
+    OverEpochs,
+    again,
+    everybody,
+    in_company,
+    picture,
+    pictures,
+    slices,
+    solo_replies,
+    words,
+)
+from tests.support.real_engine import engine_on_ranks
+from tests.support.tiny_gemma3 import IMAGE_TOKENS, write_tiny_gemma3
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
-SOFT_ID = TOKEN_ID["<image_soft_token>"]
-PLAIN = {"prompt_cache": False, "max_drafts": 0}
 
 
 @pytest.fixture(scope="module")
@@ -25,69 +32,12 @@ def checkpoint(tmp_path_factory):
     return write_tiny_gemma3(tmp_path_factory.mktemp("gemma3"))
 
 
-def picture(*parts, **values):
-    """A job of texts and images as this model takes them."""
-    return image_job(*parts, num_tokens=IMAGE_TOKENS, side=IMAGE_SIZE, soft_id=SOFT_ID, **values)
-
-
-def words(first, count):
-    return tuple(20 + (first * 37 + at * 11) % 300 for at in range(count))
-
-
-def texts():
-    return [
-        make_job(words(1, 9), max_tokens=40, draw=Draw(temperature=1.0, seed=5)),
-        make_job(words(2, 30), max_tokens=40),
-    ]
-
-
-def pictures():
-    """Three with one image, and one with eight."""
-    ones = [
-        picture(
-            words(number, 6), number, words(number + 3, 5),
-            max_tokens=24, draw=Draw(temperature=1.0 * (number > 1), seed=number),
-        )
-        for number in (1, 2, 3)
-    ]  # fmt: skip
-    parts = [part for number in range(1, 9) for part in (words(number, 4), number)]
-    eight = picture(*parts, words(9, 4), max_tokens=24, draw=Draw(temperature=1.0, seed=8))
-    return [*ones, eight]
-
-
 @pytest.fixture(scope="module")
 def solo(checkpoint):
-    """What each job gives by itself: one lane, one rank, no cache, whole passes."""
-
-    async def replies():
-        group = {"num_lanes": 1}
-        async with engine_on_ranks(checkpoint, group=group, **PLAIN, max_stall_ms=0) as rig:
-            return [token_ids(await read_all(rig.send(again(job)))) for job in everybody()]
-
-    found = asyncio.run(replies())
+    """What each job gives by itself."""
+    found = asyncio.run(solo_replies(checkpoint, everybody()))
     assert sum(len(set(reply)) > 8 for reply in found) >= 4, "they say too little to be compared"
     return found
-
-
-def everybody():
-    return [*texts(), *pictures()]
-
-
-def again(job):
-    """The same request once more."""
-    return replace(job, job_id=f"{job.job_id}-again")
-
-
-async def in_company(rig):
-    """Two streams of text run, then all pictures arrive at once; returns all replies."""
-    running = [asyncio.create_task(read_all(rig.send(again(job)))) for job in texts()]
-    await rig.steps.until(lambda: any(plan.decodes for plan in rig.steps.run))
-    arrived = await rig.run_all([again(job) for job in pictures()])
-    return [token_ids(events) for events in (*[await one for one in running], *arrived)]
-
-
-def slices(rig):
-    return [plan for plan in rig.steps.run if plan.staged is not None]
 
 
 @pytest.mark.parametrize("tp", [1, 2])
@@ -117,7 +67,7 @@ async def test_a_rank_that_is_killed_while_pictures_are_staged_changes_no_reply(
 ):
     settings = {"dtype": "float32", "device": "cpu", "num_threads": 1, "num_lanes": 8}
     async with epochs_of(None, folder=checkpoint, tp=tp, **settings) as epochs:
-        rig = _OverEpochs(epochs, max_stall_ms=1, staged_rows=20)
+        rig = OverEpochs(epochs, max_stall_ms=1, staged_rows=20)
         run = asyncio.create_task(rig.engine.run())
         replies = asyncio.create_task(in_company(rig))
         await rig.steps.until(lambda: any(plan.staged.first_layer for plan in slices(rig)))
@@ -127,18 +77,6 @@ async def test_a_rank_that_is_killed_while_pictures_are_staged_changes_no_reply(
         rig.inbox.put(Drain())
         await run
         rig.check_all_free()
-
-
-class _OverEpochs(RealEngine):
-    """An engine over the epochs of real ranks."""
-
-    def __init__(self, epochs, **engine):
-        self._given = Epochs(first=epochs.group, later=epochs.supervisor)
-        self.steps = Steps()
-        super().__init__(epochs.group.facts, observer=self.steps, **engine)
-
-    def as_epochs(self, wrap):
-        return self._given
 
 
 async def test_the_next_turn_hits_what_images_were_computed_for(checkpoint, solo):
