@@ -28,7 +28,7 @@ from lanehost.console import StartupConsole
 from lanehost.disk_cache.folder import Folder, owning_folder
 from lanehost.door.door import AdmissionDoor
 from lanehost.door.model_card import DEFAULT_MAX_TOKENS, DEFAULT_SAMPLING, ModelCard
-from lanehost.door.prompt_images import PromptImages, image_card
+from lanehost.door.prompt_images import PromptImages, image_card, known_to_ranks
 from lanehost.door.turnstile import Turnstile
 from lanehost.doors import Doors, HealthObserver
 from lanehost.engine.backend import Epochs
@@ -146,6 +146,7 @@ class Master:
             doors = await stack.enter_async_context(Doors(metrics, self._settings))
             with self._console:
                 text, epochs = await self._load(stack, metrics)
+            text = known_to_ranks(text, epochs.first.facts.images)
             card = make_card(self._settings, text, epochs.first.facts)
             journal = self._open_journal(stack, text, epochs.first.facts)
             desk = self._make_desk(journal, folder, text, epochs.first.facts)

@@ -9,7 +9,7 @@ stream is closed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import MappingProxyType
 
@@ -17,12 +17,14 @@ from lanehost.door.image_room import ImageRoom
 from lanehost.door.model_card import ImageCard
 from lanehost.door.uploads import Upload, Uploads
 from lanehost.door.workers import Workers
-from lanehost.errors import ImageRefused
+from lanehost.errors import ImageRefused, StartupFailed
 from lanehost.images.decode import decode_image, field_of
 from lanehost.images.limits import ImageLimits
 from lanehost.images.placeholders import ImageText
 from lanehost.job import ChatPrompt, ImagePart, PreparedImage, Prompt, UploadedImage
+from lanehost.rank_group.facts import ImageFacts
 from lanehost.settings import ImageSettings
+from lanehost.text.image_text import NO_IMAGES
 from lanehost.text.model_text import ModelText
 
 _RETRY_AFTER_S = 1.0
@@ -62,6 +64,36 @@ def image_card(images: ImageText | None, limits: ImageLimits) -> ImageCard | Non
         max_image_bytes=limits.max_image_bytes,
         max_image_pixels=limits.max_image_pixels,
     )
+
+
+def known_to_ranks(text: ModelText, facts: ImageFacts | None) -> ModelText:
+    """Return the text side of a model as far as its ranks compute it: they may encode no images.
+
+    Raises:
+        StartupFailed: both take images, and not the same ones.
+    """
+    images = text.images
+    if images is None:
+        return text
+    if facts is None:
+        return replace(text, images=None, no_images_reason=f"{NO_IMAGES}: its ranks encode none")
+    ours = ImageFacts(
+        num_tokens=images.num_tokens,
+        token_id=images.token_id,
+        width=images.processor.width,
+        height=images.processor.height,
+    )
+    if ours != facts:
+        raise StartupFailed(
+            f"the model's files say of images {_told(ours)}, its weights {_told(facts)}: "
+            "config.json and preprocessor_config.json are not of one model"
+        )
+    return text
+
+
+def _told(facts: ImageFacts) -> str:
+    size = f"{facts.width} x {facts.height} pixels"
+    return f"{size} in {facts.num_tokens} tokens of id {facts.token_id}"
 
 
 class PromptImages:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lanehost.door.prompt_images import PromptImages, image_card
-from lanehost.errors import InvalidRequest, Overloaded, UnknownUpload
+from lanehost.door.prompt_images import PromptImages, image_card, known_to_ranks
+from lanehost.errors import InvalidRequest, Overloaded, StartupFailed, UnknownUpload
 from lanehost.images.limits import ImageLimits
 from lanehost.job import (
     ChatMessage,
@@ -17,6 +17,7 @@ from lanehost.job import (
     TextPrompt,
     UploadedImage,
 )
+from lanehost.rank_group.facts import ImageFacts
 from lanehost.settings import ImageSettings
 from tests.support import image_files as files
 from tests.support.fake_text import IMAGES, make_text
@@ -160,3 +161,26 @@ def test_words_of_the_model_say_why_it_takes_none():
     text = replace(make_text(), no_images_reason="the model takes no images: no file")
     with pytest.raises(InvalidRequest, match="no file"):
         PromptImages(text).check(chat(ImagePart(b"x")), "")
+
+
+FACTS = ImageFacts(num_tokens=3, token_id=ord("|"), width=4, height=2)
+
+
+def test_a_model_whose_ranks_encode_nothing_takes_no_images():
+    text = known_to_ranks(make_text(images=IMAGES), None)
+    assert text.images is None
+    assert text.no_images_reason == "the model takes no images: its ranks encode none"
+
+
+def test_a_model_whose_files_and_ranks_agree_is_as_its_files_say():
+    for images, facts in ((IMAGES, FACTS), (None, None), (None, FACTS)):
+        text = make_text(images=images)
+        assert known_to_ranks(text, facts) is text
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_tokens": 4}, {"token_id": 9}, {"width": 5}, {"height": 3}]
+)
+def test_files_and_ranks_that_speak_of_other_images_are_refused_with_both(change):
+    with pytest.raises(StartupFailed, match="4 x 2 pixels in 3 tokens of id 124, its weights"):
+        known_to_ranks(make_text(images=IMAGES), replace(FACTS, **change))
