@@ -3,7 +3,7 @@
     /v1/chat/completions     the first messages, up to the first that is no system prompt
     /v1/completions          the first characters of the text, or the first of the ids
 
-Both end after `head_chars` characters, or a quarter as many ids. A chat has the same head at
+An image is in it by a digest of its URL. Both end after `head_chars` characters, or a quarter as many ids. A chat has the same head at
 each of its turns, since what comes later is behind it. Two chats with one long system prompt
 have the same head, too; with a short one they have not, and are spread, which costs little:
 each replica computes a short one once.
@@ -12,6 +12,7 @@ Law: a body that is no request of that form has a head all the same, so that a r
 refuses it in its own words.
 """
 
+from hashlib import blake2b
 from typing import Any
 
 from pydantic_core import from_json
@@ -56,9 +57,18 @@ def _message(message: Any) -> tuple[str, str]:
         return "", ""
     role, content = message.get("role"), message.get("content")
     if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = "".join(text for text in texts if isinstance(text, str))
+        content = "".join(_part(part) for part in content if isinstance(part, dict))
     return role if isinstance(role, str) else "", content if isinstance(content, str) else ""
+
+
+def _part(part: dict[str, Any]) -> str:
+    """Return a text, or what tells an image from others: their files begin alike."""
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else None
+    if isinstance(url, str):
+        return blake2b(url.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    text = part.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def _text_head(prompt: Any, head_chars: int) -> str | None:

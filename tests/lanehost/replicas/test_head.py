@@ -43,6 +43,17 @@ def test_options_and_the_form_of_the_text_do_not_matter():
     assert head({"prompt": "Once", "max_tokens": 3}) == head({"seed": 7, "prompt": ["Once"]})
 
 
+def test_chats_about_other_images_have_other_heads_though_their_files_begin_alike():
+    def asked(tail):
+        url = f"data:image/png;base64,{'A' * 2000}{tail}"
+        image = {"type": "image_url", "image_url": {"url": url}}
+        return {"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}
+
+    assert chat(asked("x")) == chat(asked("x"), *LATER) != chat(asked("y"))
+    assert len(chat(asked("x"))) < 100
+    assert chat({"role": "user", "content": [{"image_url": 5}]}) == chat({"role": "user"})
+
+
 def test_a_text_is_its_first_characters_and_ids_are_the_first_quarter_as_many():
     assert head({"prompt": "abcdef"}, head_chars=4) == head({"prompt": "abcdXY"}, head_chars=4)
     assert head({"prompt": "abcdef"}, head_chars=5) != head({"prompt": "abcdXY"}, head_chars=5)
