@@ -35,6 +35,9 @@ log = structlog.get_logger()
 # A tokenizer that fails on this fails on everything.
 _PLAIN_TEXT = "The quick brown fox jumps over 13 lazy dogs."
 
+# By architecture; files of chat models name <eos> alone as their end.
+_TURN_ENDS = {"gemma3": "<end_of_turn>"}
+
 NO_TEMPLATE = "the model has no chat template"
 
 
@@ -131,10 +134,17 @@ def _from_gguf(fields: GgufFields) -> ModelText:
         tokenizer=tokenizer_from_gguf(fields),
         template=template.template,
         no_template_reason=template.reason,
-        eos_token_ids=frozenset(token_id for name, token_id in ends.items() if name != "bos"),
+        eos_token_ids=frozenset(token_id for name, token_id in ends.items() if name != "bos")
+        | _turn_ends(architecture, tokens[:vocab_size]),
         context_length=fields.need_count(f"{architecture}.context_length"),
         vocab_size=vocab_size,
     )
+
+
+def _turn_ends(architecture: str, tokens: list[str]) -> frozenset[int]:
+    """Give the token that ends a turn, where its files do not say it and llama.cpp knows it."""
+    word = _TURN_ENDS.get(architecture)
+    return frozenset({tokens.index(word)} if word in tokens else ())
 
 
 def _from_folder(folder: HfFolder) -> ModelText:

@@ -32,7 +32,9 @@ def path(tmp_path_factory):
 
 
 def test_a_text_has_the_ids_that_llama_cpp_gives_it(path):
-    tokenizer = load_model_text(path).tokenizer
+    text = load_model_text(path)
+    assert text.eos_token_ids == {1, 106}  # <eos> and <end_of_turn>
+    tokenizer = text.tokenizer
     expected = json.loads((DATA / "gemma3_ids.json").read_text())
     assert {text: tokenizer.encode(text) for text in expected} == expected
 

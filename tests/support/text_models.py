@@ -14,9 +14,9 @@ CHATML = (
 )
 
 
-def write_gguf(path, fields, *, rows=None):
+def write_gguf(path, fields, *, rows=None, architecture="llama"):
     """Write a GGUF file of these fields; `rows` gives it an embedding of so many rows."""
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, architecture)
     adders = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}
     for key, value in fields.items():
         is_signed = type(value) is int and value < 0

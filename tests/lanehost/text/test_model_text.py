@@ -13,6 +13,7 @@ from lanehost.text.model_text import NO_TEMPLATE, load_model_text
 from tests.support.text_models import (
     CHATML,
     byte_level_fields,
+    spm_fields,
     train_byte_level,
     write_folder,
     write_gguf,
@@ -236,3 +237,14 @@ def test_a_gemma_with_eyes_is_read_with_its_ends_and_template(tmp_path):
     assert rendered == "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n"
     ids = text.tokenizer.encode_rendered(rendered)
     assert ids[:2] == [TOKEN_ID["<bos>"], TOKEN_ID["<start_of_turn>"]]
+
+
+@pytest.mark.parametrize(("word", "is_end"), [("<end_of_turn>", True), ("<other>", False)])
+def test_a_gemma_file_ends_a_turn_though_it_names_only_its_eos(tmp_path, word, is_end):
+    fields = spm_fields()
+    fields["gemma3.context_length"] = fields.pop("llama.context_length")
+    tokens = fields["tokenizer.ggml.tokens"]
+    tokens[-1] = word
+    path = write_gguf(tmp_path / "gemma.gguf", fields, rows=340, architecture="gemma3")
+    turn_end = {len(tokens) - 1} if is_end else set()
+    assert load_model_text(path).eos_token_ids == {2} | turn_end
