@@ -3,10 +3,10 @@
     /v1/chat/completions     the first messages, up to the first that is no system prompt
     /v1/completions          the first characters of the text, or the first of the ids
 
-An image is in it by a digest of its URL. Both end after `head_chars` characters, or a quarter as many ids. A chat has the same head at
-each of its turns, since what comes later is behind it. Two chats with one long system prompt
-have the same head, too; with a short one they have not, and are spread, which costs little:
-each replica computes a short one once.
+An image is in it by a digest of its URL. Both end after `head_chars` characters, or a quarter
+as many ids. A chat has the same head at each of its turns, since what comes later is behind it.
+Two chats with one long system prompt have the same head, too; with a short one they have not,
+and are spread, which costs little: each replica computes a short one once.
 
 Law: a body that is no request of that form has a head all the same, so that a replica
 refuses it in its own words.
