@@ -32,7 +32,7 @@ def orders(tmp_path, monkeypatch):
 
 def everybody():
     """A stream of text, and two requests with an image each."""
-    return [texts()[0], *pictures()[:2]]
+    return [texts()[0], *pictures()[1:3]]
 
 
 @pytest.fixture(scope="module")
