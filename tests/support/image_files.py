@@ -142,6 +142,15 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: raw_png(4, 4).replace(zlib.compress(b"", 9), b"rubbish!"),
         "that cannot be decoded",
     ),
+    "png of two sizes": (
+        lambda: raw_png(
+            4,
+            4,
+            rows=bytes(4 * 13),
+            extra=chunk(b"IHDR", struct.pack(">IIBBBBB", 9000, 9000, 8, 2, 0, 0, 0)),
+        ),
+        "its decoder finds 9000 x 9000 pixels, its header says 4 x 4",
+    ),
     "png that begins wrong": (
         lambda: b"\x89PNG\r\n\x1a\n" + chunk(b"IDAT", b"") + chunk(b"IEND", b""),
         "does not begin with its size",

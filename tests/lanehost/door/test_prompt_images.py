@@ -1,6 +1,8 @@
 """The images of prompts."""
 
 import asyncio
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -137,7 +139,34 @@ async def test_one_that_has_no_room_is_told_to_come_back():
     assert images.hold(asked, "a")
 
 
-async def test_one_image_at_a_time_is_decoded_and_scopes_take_turns():
+class CountingProcessor:
+    """Counts how many images are prepared at once."""
+
+    num_bytes = PIXELS
+
+    def __init__(self):
+        self.num_running = self.most_running = 0
+        self._lock = threading.Lock()
+
+    def prepare(self, picture):
+        with self._lock:
+            self.num_running += 1
+            self.most_running = max(self.most_running, self.num_running)
+        time.sleep(0.01)
+        with self._lock:
+            self.num_running -= 1
+        return IMAGES.processor.prepare(picture)
+
+
+async def test_no_two_images_are_decoded_at_once():
+    processor = CountingProcessor()
+    images = PromptImages(make_text(images=replace(IMAGES, processor=processor)))
+    asked = chat(*[ImagePart(files.png())] * 3)
+    await asyncio.gather(*(images.prepare(asked, scope) for scope in "abc"))
+    assert processor.most_running == 1
+
+
+async def test_scopes_take_turns_at_each_image():
     images = make()
     order = []
 
