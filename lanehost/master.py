@@ -163,14 +163,15 @@ class Master:
                 settings=self._settings.engine,
                 observer=observers,
             )
+            door = self._make_door(card, text, desk)
             metrics.watch(
                 engine,
                 desk=desk,
                 settings=self._settings.engine,
                 observers=observers,
                 journal=journal,
+                held=door.images,
             )
-            door = self._make_door(card, text, desk)
             door.readmit(journal)
             metrics.gate.open(door)
             doors.set_serving()

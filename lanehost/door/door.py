@@ -86,6 +86,11 @@ class AdmissionDoor:
     def __repr__(self) -> str:
         return f"<AdmissionDoor open={self.is_serving()} streams={self._turnstile.num_inside}>"
 
+    @property
+    def images(self) -> PromptImages:
+        """Who prepares images, to look at."""
+        return self._images
+
     def close(self, error: LanehostError) -> None:
         """Refuse every further request with `error`; those accepted go on."""
         self._closed_with = error

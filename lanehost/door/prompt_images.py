@@ -136,6 +136,11 @@ class PromptImages:
         """What files and pixels of all requests and uploads take."""
         return self._room.num_bytes
 
+    @property
+    def num_uploads(self) -> int:
+        """Uploads that are kept."""
+        return self._uploads.num_kept
+
     def check(self, prompt: ChatPrompt, scope: str) -> int:
         """Judge a prompt's images by their counts, and return how many there are.
 

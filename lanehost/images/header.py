@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 
 class ImageKind(Enum):
@@ -47,6 +48,8 @@ class ImageHeader:
     num_scans: int = 1
 
 
+_Part = TypeVar("_Part")
+MAX_PARTS = 65_536
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 _EXIF = b"Exif\0\0"
@@ -67,6 +70,7 @@ _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _NO_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
 # The end of a scan's data: a marker that is no stuffed byte, no restart and no fill.
+_FILL = re.compile(rb"\xff+")
 _AFTER_SCAN = re.compile(rb"\xff(?=[^\x00\xd0-\xd7\xff])")
 
 
@@ -102,7 +106,7 @@ def read_header(data: bytes) -> ImageHeader | None:
 def _read_png(data: bytes) -> ImageHeader:
     width = height = 0
     orientation, is_animated, has_pixels = 1, False, False
-    for name, begin, end in _png_chunks(data):
+    for name, begin, end in _bounded(_png_chunks(data)):
         if not width:
             if name != b"IHDR" or end - begin != _PNG_HEAD_BYTES:
                 raise WrongHeader("is a PNG that does not begin with its size")
@@ -124,6 +128,14 @@ def _read_png(data: bytes) -> ImageHeader:
     )
 
 
+def _bounded(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """Give the parts of a file, as many as a real one has: each costs far more than its bytes."""
+    for number, part in enumerate(parts):
+        if number >= MAX_PARTS:
+            raise WrongHeader(f"has more than {MAX_PARTS} parts")
+        yield part
+
+
 def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Give name, begin and end of the contents of each chunk, up to the last."""
     position, name = len(_PNG), b""
@@ -141,7 +153,7 @@ def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 def _read_jpeg(data: bytes) -> ImageHeader:
     width = height = num_scans = 0
     orientation = 1
-    for marker, begin, end in _jpeg_segments(data):
+    for marker, begin, end in _bounded(_jpeg_segments(data)):
         if marker in _FRAMES and not num_scans:
             if end - begin < _JPEG_FRAME_BYTES:
                 raise WrongHeader("is a JPEG whose size cannot be read")
@@ -170,13 +182,16 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
             raise Truncated("is truncated: the JPEG has no end")
         if data[position] != _MARK:
             raise WrongHeader(f"is a JPEG with no marker at byte {position}")
+        fill = _FILL.match(data, position)
+        assert fill is not None
+        position = fill.end() - 1
+        if position + 2 > len(data):
+            raise Truncated("is truncated: the JPEG has no end")
         marker = data[position + 1]
         if marker == _END:
             return
-        if marker == _MARK or marker in _NO_LENGTH:  # fill, or a marker that stands alone
-            position += 1 if marker == _MARK else 2
-            continue
-        begin, end = _jpeg_segment(data, position)
+        is_alone = marker in _NO_LENGTH
+        begin, end = (position + 2,) * 2 if is_alone else _jpeg_segment(data, position)
         yield marker, begin, end
         position = end
         if marker == _SCAN:
@@ -204,7 +219,7 @@ def _read_webp(data: bytes) -> ImageHeader:
         raise Truncated(f"is truncated: {8 + num_bytes - len(data)} bytes of the WebP are absent")
     size: tuple[int, int] | None = None
     orientation, is_animated, has_pixels = 1, False, False
-    for name, begin, end in _webp_chunks(data, 8 + num_bytes):
+    for name, begin, end in _bounded(_webp_chunks(data, 8 + num_bytes)):
         if size is None:
             size = _webp_size(name, data[begin : min(end, begin + _WEBP_HEAD_BYTES)])
             _check_not_empty(*size)

@@ -7,6 +7,16 @@ from lanehost.metrics.tally import Tally
 # Read off the engine when somebody asks.
 IMAGES: tuple[Family[Sight], ...] = (
     gauge(
+        "lanehost_held_image_bytes",
+        "Bytes of files and pixels of images that open requests and uploads hold.",
+        lambda sight: 0 if sight.held is None else sight.held.num_held_bytes,
+    ),
+    gauge(
+        "lanehost_uploads_kept",
+        "Uploaded images that are kept.",
+        lambda sight: 0 if sight.held is None else sight.held.num_uploads,
+    ),
+    gauge(
         "lanehost_image_rows",
         "Rows of encoded images that the ranks keep, or will once they are encoded.",
         lambda sight: sight.engine.images.num_rows,

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
+from lanehost.door.prompt_images import PromptImages
 from lanehost.engine.desk import Desk
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
@@ -76,6 +77,7 @@ class Metrics:
         settings: EngineSettings,
         observers: Observers,
         journal: Journal | None = None,
+        held: PromptImages | None = None,
     ) -> None:
         """Read these from now on, whenever a page is asked for.
 
@@ -85,6 +87,7 @@ class Metrics:
             settings: What the operator chose.
             observers: Who looks on beside these metrics.
             journal: Of open streams, if there is one.
+            held: The images of requests, if anybody prepares some.
         """
         self._sight = Sight(
             engine=engine,
@@ -94,6 +97,7 @@ class Metrics:
             told=self.observer,
             journal=journal,
             disk=desk.disk.tier,
+            held=held,
         )
 
     def page(self, accept: str) -> Page:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lanehost.admission.line import Line
 from lanehost.disk_cache.tier import DiskTier
+from lanehost.door.prompt_images import PromptImages
 from lanehost.engine.engine import Engine
 from lanehost.engine.observer import Observers
 from lanehost.journal.journal import Journal
@@ -31,6 +32,7 @@ class Sight:
         told: Knows since when jobs wait and steps are out.
         journal: Of open streams, if there is one.
         disk: The prompt cache on disk, if there is one.
+        held: The images of requests, on the master, if anybody prepares some.
     """
 
     engine: Engine
@@ -40,6 +42,7 @@ class Sight:
     told: MetricsObserver
     journal: Journal | None = None
     disk: DiskTier | None = None
+    held: PromptImages | None = None
 
     @property
     def facts(self) -> GroupFacts:

@@ -2,11 +2,13 @@
 
 from prometheus_client import parser
 
+from lanehost.door.prompt_images import PromptImages
 from lanehost.engine.observer import EngineObserver, Observers
 from lanehost.metrics.metrics import Metrics
 from lanehost.rank_group.facts import GroupFacts
 from lanehost.settings import EngineSettings
 from tests.support.fake_engine import EngineRig, settle_loop
+from tests.support.fake_text import IMAGES, make_text
 
 VERSION = "1.2.3"
 
@@ -35,11 +37,13 @@ class MeteredRig(EngineRig):
         self.metrics = Metrics(clock=self._now_s, version=VERSION, scopes=scopes)
         self.observers = Observers(self.metrics.observer, *others)
         super().__init__(facts, observer=self.observers, max_drafts=max_drafts, **options)
+        self.held = PromptImages(make_text(images=IMAGES))
         self.metrics.watch(
             self.engine,
             desk=self.desk,
             settings=EngineSettings(max_drafts=max_drafts),
             observers=self.observers,
+            held=self.held,
         )
 
     def _now_s(self) -> float:

@@ -6,7 +6,7 @@ from lanehost.door.gate import Gate
 from lanehost.door.turnstile import Turnstile
 from lanehost.engine.desk import Desk
 from lanehost.engine.inbox import Inbox
-from lanehost.errors import Draining, Starting, Unauthenticated
+from lanehost.errors import Draining, ImageRefused, Starting, Unauthenticated
 from lanehost.job import Accepted, Request, TextPrompt, TokenPrompt
 from lanehost.keys import KeyRing, Scope, digest_of
 from lanehost.settings import LineSettings
@@ -35,6 +35,8 @@ async def test_before_the_model_is_there_every_call_says_still_loading():
     with pytest.raises(Starting):
         await gate.detokenize((1,), keep_special=False, key=None)
     with pytest.raises(Starting):
+        await gate.upload_image(b"x", key=None)
+    with pytest.raises(Starting):
         gate.model_card(None)
 
 
@@ -47,6 +49,8 @@ async def test_an_open_gate_hands_everything_on():
     assert await gate.tokenize(TextPrompt("a"), key=None) == [97]
     assert await gate.detokenize((97,), keep_special=False, key=None) == "a"
     assert gate.model_card(None) is door.model_card(None)
+    with pytest.raises(ImageRefused, match="takes no images"):
+        await gate.upload_image(b"x", key=None)
 
 
 async def test_the_key_of_every_call_is_handed_on():

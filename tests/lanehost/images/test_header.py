@@ -85,6 +85,47 @@ def test_an_end_that_is_missing_is_told_from_what_is_wrong():
         read_header(b"\xff\xd8\xff\xfe\0\2zz")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        files.png()[:33] + files.chunk(b"tEXt", b"") * 70_000 + files.png()[33:],
+        files.jpeg()[:2] + b"\xff\xfe\0\2" * 70_000 + files.jpeg()[2:],
+        files.jpeg()[:2] + b"\xff\x01" * 70_000 + files.jpeg()[2:],
+        b"RIFF" + struct.pack("<I", 4 + 8 * 70_000) + b"WEBP" + bytes(8) * 70_000,
+    ],
+)
+def test_a_file_of_more_parts_than_any_has_is_not_read_to_its_end(data):
+    with pytest.raises(WrongHeader, match=r"more than 65536 parts|begin with its size"):
+        read_header(data)
+
+
+def test_fill_before_a_marker_is_skipped_at_once():
+    data = files.jpeg(40, 30)
+    assert read_header(data[:2] + b"\xff" * 500_000 + data[2:]).width == 40
+    with pytest.raises(Truncated):
+        read_header(data[:2] + b"\xff" * 500)
+    with pytest.raises(Truncated):
+        read_header(data[:2] + b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xff\xd8\xff\xc0\0\4\1\2", "whose size cannot be read"),
+        (files.webp()[:12] + b"VP8 \0\0\0\0" + files.webp()[20:], "begin with its size"),
+    ],
+)
+def test_a_size_that_is_cut_off_is_none(data, said):
+    with pytest.raises(WrongHeader, match=said):
+        read_header(data)
+
+
+def test_an_exif_record_of_other_things_turns_nothing():
+    other = b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHIHH", 0x0100, 3, 1, 6, 0)
+    data = files.raw_png(1, 1, rows=bytes(4), extra=files.chunk(b"eXIf", other))
+    assert read_header(data).orientation == 1
+
+
 @given(
     start=st.sampled_from([make() for make in MAKERS.values()]),
     cut=st.integers(0, 80),

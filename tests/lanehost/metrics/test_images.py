@@ -4,6 +4,7 @@ import asyncio
 
 from lanehost.engine.inbox import Cancel, CancelCause
 from tests.support.fake_engine import settle_loop
+from tests.support.image_files import png
 from tests.support.images import image_facts, image_job
 from tests.support.jobs import make_job, read_all
 from tests.support.metered import MeteredRig
@@ -34,6 +35,13 @@ async def test_images_are_counted_by_what_became_of_them():
     assert rig.value("images_encoding") == 0
     assert rig.value("image_rows") == 4
     assert rig.value("image_tokens_total", "") == 4 * 6
+
+
+async def test_what_images_hold_on_the_master_is_seen():
+    rig = MeteredRig()
+    assert (rig.value("held_image_bytes"), rig.value("uploads_kept")) == (0, 0)
+    await rig.held.upload(png(), "")
+    assert (rig.value("held_image_bytes"), rig.value("uploads_kept")) == (24, 1)
 
 
 async def test_passes_are_counted_and_how_long_streams_waited_for_them():
