@@ -49,13 +49,14 @@ def activate(values: torch.Tensor, activation: Activation) -> torch.Tensor:
     torch computes what is left over at the end of a thread's share with another
     exponential than the rest. The width is a multiple of 16 and the rows of 4, so one
     or two threads have nothing left over; with more of them the shares may be odd, and
-    a pass is kept within one thread's share.
+    a pass is kept within one thread's share. It is cut by elements: an odd number of rows
+    would leave 16 of them over where the width is an odd multiple of 16.
     """
     at_once = _ONE_THREAD_ELEMENTS[activation]
     if values.numel() <= at_once or torch.get_num_threads() <= _SAFE_THREADS:
         _activate(values, activation)
         return values
-    for part in values.split(max(1, at_once // values.shape[1])):
+    for part in values.view(-1).split(at_once):
         _activate(part, activation)
     return values
 

@@ -23,7 +23,7 @@ def test_it_is_the_gated_product_of_the_definition():
     torch.testing.assert_close(mlp(x, NoCollective()), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("width", [16, 112, 800, 1536])
+@pytest.mark.parametrize("width", [16, 112, 800, 1536, 4304])
 @pytest.mark.parametrize("activation", Activation)
 def test_an_activation_gives_a_row_the_same_bits_wherever_it_lies(width, num_threads, activation):
     x = torch.randn(512, width, generator=torch.Generator().manual_seed(1)) * 3
