@@ -7,7 +7,8 @@ wanted no more in that very turn, and nothing has to be taken back by anybody el
 Laws: images are ordered as lanes sat down and as they stand in the prompt; the one that the
 oldest lane needs next is always kept, or comes as soon as room is free, if need be in the place
 of what others need later, so no set of lanes can wait for each other; rows that are ordered or
-kept never pass the room; rows that a plan in flight or the open pass may read stay; an encode
+kept never pass the room, and images that ranks have been asked for and have not answered never
+pass `MAX_ORDERED`; rows that a plan in flight or the open pass may read stay; an encode
 that nobody wants any more is cancelled; equal images are encoded once, and kept while there is
 room, those used last the longest. Of an epoch that has ended nothing is left.
 """
@@ -20,6 +21,9 @@ from lanehost.job import PromptImage
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.table import LaneTable
 from lanehost.rank_group.image_interface import ImageOutcome, ImageReason, RankImages
+
+# Below what a rank has waiting at most (`ranks.images.encoder_thread`), however small images are.
+MAX_ORDERED = 32
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -160,6 +164,8 @@ class EngineImages:
                 known.users.add(want.job_id)
                 known.last_used = next(self._uses)
             else:
+                if self.num_ordered >= MAX_ORDERED:
+                    return
                 num_tokens = want.image.num_tokens
                 victims = self._victims(num_tokens, wanted if is_urgent else [])
                 if victims is None:

@@ -4,11 +4,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lanehost.engine.images import EngineImages
+from lanehost.engine.images import MAX_ORDERED, EngineImages
 from lanehost.lanes.lane import LaneEvent
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
 from lanehost.rank_group.image_interface import ImageOutcome, ImageReason
+from ranks.images.encoder_thread import MAX_WAITING
 from tests.support.images import image_job, prepared
 from tests.support.jobs import make_job
 
@@ -98,6 +99,16 @@ def test_no_more_is_ordered_than_there_is_room_for():
     rig.done(1)
     rig.compute(lane, 4)
     assert rig.see() == [("drop", 1), ("encode", 3)]
+
+
+def test_no_more_is_ordered_at_once_than_ranks_have_waiting():
+    assert MAX_ORDERED < MAX_WAITING
+    rig = Rig(room=1000)
+    rig.seat(*range(MAX_ORDERED + 2))
+    assert rig.see() == [("encode", number + 1) for number in range(MAX_ORDERED)]
+    rig.done(1)
+    assert rig.see() == [("encode", MAX_ORDERED + 1)]
+    assert rig.see() == []
 
 
 def test_nobody_is_served_before_who_waits_for_room():
