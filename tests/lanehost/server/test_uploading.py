@@ -16,15 +16,15 @@ from tests.support.served_door import serve
 MIB = 1 << 20
 
 
-async def pieces(*datas, ends=True):
-    for data in datas:
+async def pieces(*contents, ends=True):
+    for data in contents:
         yield pb.UploadImageRequest(data=data)
     if not ends:
         await asyncio.Event().wait()
 
 
-async def raw(*datas):
-    async for piece in pieces(*datas):
+async def raw(*contents):
+    async for piece in pieces(*contents):
         yield piece.SerializeToString()
 
 
