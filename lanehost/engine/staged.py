@@ -70,7 +70,12 @@ class StagedSide:
     def note_step(self, plan: StepPlan, result: StepResult) -> None:
         """Learn what a step took in which streams waited for a slice."""
         staged = plan.staged
-        if staged is not None and plan.decodes:
+        if not plan.decodes:
+            return
+        if staged is None:
+            if not plan.chunks:
+                self._stall.note_beside(result.compute_ns)
+        else:
             self._stall.note(
                 compute_ns=result.compute_ns,
                 num_rows=staged.num_tokens,

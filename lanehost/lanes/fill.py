@@ -67,7 +67,7 @@ def _give(
     of_scope = dict(limits)
     for lane in lanes:
         has = given.get(lane.lane_id, 0)
-        lacks = len(lane.prefill_ids) - lane.num_planned_tokens - has
+        lacks = lane.fill_end - lane.num_planned_tokens - has
         tokens = min(lacks, of_scope[lane.job.scope], left)
         if tokens > 0 and (has or len(given) < max_prompts):
             given[lane.lane_id] = has + tokens

@@ -8,8 +8,8 @@ N+1 is written while step N is in flight. A lane that ends while a later step st
 writes its blocks is DRAINING until that step has retired, and until the staged pass has
 ended that it is in: a pass is never abandoned (ADR 30).
 
-A lane with images that are not computed yet is staged up to the last of them: its prompt runs
-in passes, whole images at a time. What is behind the last image runs in ordinary chunks.
+A lane whose prompt has come to an image is staged: it runs in passes, whole images at a time.
+Text before the first image and behind the last runs in ordinary chunks, while images are encoded.
 """
 
 from dataclasses import dataclass
@@ -174,19 +174,25 @@ class Lane:
         return images and tuple(one for one in images if one.start >= self.num_planned_tokens)
 
     @property
-    def wants_staging(self) -> bool:
-        """Whether images of its prompt are in no plan yet: what is before them waits for a pass."""
-        return self.is_running and not self.is_in_pass and bool(self.images_left)
+    def fill_end(self) -> int:
+        """Where ordinary chunks end: at the next image, else with all that comes first."""
+        images = self.images_left
+        return images[0].start if images else len(self.prefill_ids)
 
     @property
-    def wants_prefill(self) -> bool:
-        """Whether it wants an ordinary chunk: of what it computes first, behind all images."""
+    def wants_staging(self) -> bool:
+        """Whether its prompt has come to an image, which waits for a pass."""
         return (
             self.is_running
             and not self.is_in_pass
-            and self.num_planned_tokens < len(self.prefill_ids)
-            and not self.images_left
+            and bool(self.images_left)
+            and self.num_planned_tokens == self.fill_end
         )
+
+    @property
+    def wants_prefill(self) -> bool:
+        """Whether it wants an ordinary chunk, of text that comes next."""
+        return self.is_running and not self.is_in_pass and self.num_planned_tokens < self.fill_end
 
     @property
     def wants_decode(self) -> bool:
@@ -205,12 +211,12 @@ class Lane:
         A lane with something to guess waits for what is in flight: a guess begins behind
         a token that is known.
         """
-        return (
-            self.wants_decode
-            and not self.lacks_room
-            and not self.is_guessing
-            and (self.is_settled or not self.guess(1))
-        )
+        return self.can_decode_now and (self.is_settled or not self.guess(1))
+
+    @property
+    def can_decode_now(self) -> bool:
+        """Whether it wants to decode and has room for the next position; then it does not guess."""
+        return self.wants_decode and not self.lacks_room and not self.is_guessing
 
     @property
     def lacks_room(self) -> bool:

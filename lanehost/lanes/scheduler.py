@@ -15,7 +15,9 @@ in flight with one of its own. It takes turns with the others, a step each, so n
 for the other for long; a staged pass of the others is one turn, however many steps it takes.
 
 Prompts with images run in staged passes beside all that (`lanehost.lanes.staged_pass`): they
-take no row of the step, and no lane waits for them but those whose rows they have.
+take no row of the step, and no lane waits for them but those whose rows they have. While a pass
+is open nobody guesses: a guess begins behind a token that is known, so each would wait for two
+slices.
 """
 
 from collections.abc import Mapping
@@ -168,7 +170,13 @@ def _work_alone(lane: Lane, staging: Staging, frame: StepFrame) -> _Work:
 
 def _of_others(lanes: list[Lane], staging: Staging, frame: StepFrame) -> _Work:
     """Return the work of those that are no suspects."""
-    decoding = [lane for lane in lanes if not lane.is_alone and lane.can_decode]
+    # Who guesses waits for what is in flight: each token would wait for two slices.
+    guesses = staging.open is None
+    decoding = [
+        lane
+        for lane in lanes
+        if not lane.is_alone and (lane.can_decode if guesses else lane.can_decode_now)
+    ]
     if any(lane.is_owed for lane in decoding):
         return _owed(decoding, frame)
     alone = _alone(lanes, staging, frame)
@@ -210,7 +218,9 @@ def _together(lanes: list[Lane], decoding: list[Lane], staging: Staging, frame: 
     return _Work(
         chunks=tuple(_next_chunk(by_id[lane_id], tokens) for lane_id, tokens in given.items()),
         decoding=tuple(decoding),
-        drafts=tuple(_drafts(decoding, budget=budget - sum(given.values()))),
+        drafts=()
+        if staging.open is not None
+        else tuple(_drafts(decoding, budget=budget - sum(given.values()))),
         staged=None
         if frame.staged is None
         else next_slice(staging, sharing, frame.staged, max_prompts=frame.max_prompts),
@@ -219,7 +229,7 @@ def _together(lanes: list[Lane], decoding: list[Lane], staging: Staging, frame: 
 
 def _next_chunk(lane: Lane, budget: int) -> Chunk:
     start = lane.num_planned_tokens
-    end = min(start + budget, len(lane.prefill_ids))
+    end = min(start + budget, lane.fill_end)
     return Chunk(
         lane_id=lane.lane_id,
         start=start,

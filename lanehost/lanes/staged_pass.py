@@ -1,8 +1,9 @@
 """Choose the rows of a staged pass, and how many layers of it the next step runs; pure.
 
-A pass is shared by all whose next image is ready, first come, first served; those in the
-background come last. Beside streams, or prompts of text, it has few rows and goes a few layers at
-a time; alone it takes what there is, whole (ADR 30).
+A pass is shared by all that have come to an image and have it ready, first come, first served;
+those in the background come last. Text between images goes with them. Beside streams, or prompts
+of text, a pass has few rows and goes a few layers at a time; alone it takes what there is, whole
+(ADR 30).
 
 Laws: an image is in a pass whole or not at all, and only once it is ready; a pass has no more
 rows than the ranks have room for; nobody behind one who does not fit goes first, but where that

@@ -279,3 +279,31 @@ async def test_the_wait_for_images_is_told():
         rig.ranks.images.release()
         events = await reading
     assert ending(events).timing.encode_s == 3
+
+
+async def test_while_a_pass_is_open_streams_have_a_token_each_step_and_guess_nothing():
+    rig = make_rig(image_facts(vocab_size=3), max_drafts=8, max_stall_ms=1)
+    stream = make_job((1, 2, 1, 2, 1, 2, 1, 2), max_tokens=60)
+    async with rig.running():
+        reading = asyncio.create_task(read_all(rig.send(stream)))
+        await settle_loop()
+        await read_all(rig.send(image_job((7, 8), 1, 2, max_tokens=2)))
+        assert token_ids(await reading) == solo_reply(stream, 3)
+    going_on = [plan for plan in rig.ranks.plans if plan.staged and plan.staged.first_layer]
+    assert going_on
+    assert not any(plan.drafts for plan in going_on)
+    # But for one that had guessed when the pass was opened.
+    assert sum(0 not in plan.decodes for plan in going_on) <= 1
+    assert any(plan.drafts for plan in rig.ranks.plans)
+
+
+async def test_text_before_an_image_is_computed_while_it_is_encoded():
+    rig = make_rig()
+    rig.ranks.images.is_held = True
+    job = image_job((7, 8, 9), 1, (9,), max_tokens=2)
+    async with rig.running():
+        reading = asyncio.create_task(read_all(rig.send(job)))
+        await settle_loop()
+        assert rig.engine.lanes[0].num_computed_tokens == 3
+        rig.ranks.images.release()
+        assert token_ids(await reading) == solo_reply(job)

@@ -24,7 +24,10 @@ def frame(*ready, max_rows=64, shared_rows=8, max_stall_ms=100):
 def table(*jobs, num_cached_tokens=0):
     lanes = LaneTable(8, block_size=4, num_layers=NUM_LAYERS)
     for job in jobs:
-        lanes.seat(Sequence(job), tuple(range(20)), num_cached_tokens=num_cached_tokens)
+        lane = lanes.seat(Sequence(job), tuple(range(20)), num_cached_tokens=num_cached_tokens)
+        if lane.images_left:
+            # What is before the first image has run in chunks.
+            lane.num_planned_tokens = lane.num_computed_tokens = lane.fill_end
     return lanes
 
 
@@ -49,7 +52,7 @@ def test_a_prompt_of_text_is_in_no_pass():
 def test_alone_a_pass_takes_all_that_is_ready_whole():
     lanes = table(image_job((7, 8), 1, (9,)), image_job(2, (3,), 1))
     staged = a_slice(lanes, frame(1, 2))
-    assert rows_of(staged) == {0: (0, 7), 1: (0, 9)}
+    assert rows_of(staged) == {0: (2, 5), 1: (0, 9)}
     assert [chunk.draws for chunk in staged.chunks] == [True, True]
     assert (staged.first_layer, staged.stop_layer) == (0, NUM_LAYERS)
 
@@ -66,7 +69,7 @@ def test_the_rows_of_images_are_named_by_their_numbers_and_places():
 def test_a_pass_ends_before_an_image_that_is_not_ready():
     lanes = table(image_job((7, 8), 1, (9,), 2))
     staged = a_slice(lanes, frame(1))
-    assert rows_of(staged) == {0: (0, 7)}
+    assert rows_of(staged) == {0: (2, 5)}
     assert [image.image_id for image in staged.chunks[0].images] == [101]
     assert not staged.chunks[0].draws
 
@@ -74,7 +77,7 @@ def test_a_pass_ends_before_an_image_that_is_not_ready():
 def test_beside_others_a_pass_has_few_rows_and_goes_a_layer_at_first():
     lanes = table(image_job((7, 8), 1, 2, 3), make_job((1, 2, 3)))
     staged = a_slice(lanes, frame(1, 2, 3))
-    assert rows_of(staged) == {0: (0, 6)}
+    assert rows_of(staged) == {0: (2, 8)}
     assert (staged.first_layer, staged.stop_layer) == (0, 1)
 
 
@@ -102,8 +105,16 @@ def test_no_more_prompts_share_a_pass_than_may():
 
 
 def test_what_is_cached_is_not_in_the_pass():
-    lanes = table(image_job((5, 6, 7, 8), 1, (9,)), num_cached_tokens=4)
-    assert rows_of(a_slice(lanes, frame(1))) == {0: (4, 5)}
+    lanes = table(image_job((5, 6, 7, 8), 1, (9, 8, 7, 6), 2), num_cached_tokens=8)
+    assert rows_of(a_slice(lanes, frame(1, 2))) == {0: (12, 4)}
+
+
+def test_text_before_an_image_runs_in_chunks_and_waits_for_none():
+    lanes = table(make_job((1,)))
+    lane = lanes.seat(Sequence(image_job((7, 8), 1)), tuple(range(20)))
+    assert (lane.wants_prefill, lane.wants_staging, lane.fill_end) == (True, False, 2)
+    lane.num_planned_tokens = 2
+    assert (lane.wants_prefill, lane.wants_staging) == (False, True)
 
 
 def test_a_lane_whose_images_are_cached_wants_no_pass():

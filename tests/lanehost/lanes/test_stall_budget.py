@@ -8,6 +8,7 @@ MS = 1_000_000
 
 def run_steps(budget, *, beside_ms, layer_row_us, num_rows=100, num_steps=40):
     """Run slices as the budget says; return what each step took, in milliseconds."""
+    budget.note_beside(int(beside_ms * MS))
     took = []
     for _ in range(num_steps):
         num_layers = budget.num_layers(num_rows)
@@ -35,11 +36,13 @@ def test_no_step_is_longer_than_the_limit_where_one_layer_is_not(beside_ms, laye
     assert max(took) <= max(100.001, beside_ms + 100 * layer_row_us / 1000)
 
 
-def test_slices_grow_until_they_use_the_time_that_there_is():
+@given(beside_ms=st.floats(0, 80), layer_row_us=st.floats(0.1, 300))
+def test_slices_grow_until_one_layer_more_would_be_too_long(beside_ms, layer_row_us):
     budget = StallBudget(num_layers=26, max_stall_ms=100)
-    took = run_steps(budget, beside_ms=30, layer_row_us=100)
-    assert took[0] == 40
-    assert took[-1] >= 90
+    last = run_steps(budget, beside_ms=beside_ms, layer_row_us=layer_row_us)[-1]
+    layer_ms = 100 * layer_row_us / 1000
+    is_whole = last >= beside_ms + 26 * layer_ms - 0.001
+    assert is_whole or last + layer_ms > 99.99
 
 
 def test_what_took_longer_counts_at_once():
@@ -48,6 +51,16 @@ def test_what_took_longer_counts_at_once():
     assert budget.num_layers(100) == 10
     budget.note(compute_ns=200 * MS, num_rows=100, num_layers=10)
     assert budget.num_layers(100) == 5
+
+
+def test_no_slice_is_more_than_twice_the_last():
+    budget = StallBudget(num_layers=26, max_stall_ms=100)
+    layers = []
+    for _ in range(6):
+        layers.append(budget.num_layers(100))
+        budget.note(compute_ns=0, num_rows=100, num_layers=layers[-1])
+    assert layers == [1, 2, 4, 8, 16, 26]
+    assert budget.num_layers(10_000) == 1
 
 
 def test_a_pass_of_more_rows_has_fewer_layers_in_a_slice():

@@ -56,7 +56,7 @@ async def test_passes_are_counted_and_how_long_streams_waited_for_them():
             rig.clock.now_s += 0.25
             await rig.step()
     assert rig.value("staged_passes_total") == 1
-    assert rig.value("staged_rows_total") == 5
+    assert rig.value("staged_rows_total") == 4
     assert rig.value("staged_slices_total") == 5
     assert rig.value("staged_pause_seconds_count") == 5
     assert rig.value("longest_stall_seconds") == 0.25
