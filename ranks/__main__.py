@@ -15,7 +15,7 @@ from typing import TextIO, cast
 import structlog
 
 from ranks.fault_orders import VARIABLE
-from ranks.guard import stand_guard
+from ranks.guard import end_process, stand_guard
 from ranks.log_sink import LogSink
 from ranks.settings import RankSettings
 from ranks.spare import read_orders
@@ -146,4 +146,4 @@ def log_to_stderr(rank: int, *, is_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

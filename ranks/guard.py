@@ -9,9 +9,12 @@ holds (any system; also covers a master that died before the first took hold).
 SIGTERM ends the rank at once with exit code 0, from a thread, so that it does not wait
 for the main thread to come back from native code. SIGINT is ignored: Ctrl-C is the master's.
 
+A rank that has come to its end does not wait for what its threads compute (`end_process`).
+
 This module imports the standard library only: it must be at work before torch loads.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -49,6 +52,18 @@ def die_with_parent() -> None:
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process at once, whatever its other threads do; what was said is written out.
+
+    The interpreter's own end would stop a thread as it comes back from native code, in the
+    middle of C++, which aborts: an image may be half encoded.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _exit_on_term() -> NoReturn:

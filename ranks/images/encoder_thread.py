@@ -34,7 +34,8 @@ log = structlog.get_logger()
 
 # The master bounds what it asks for as well, and lower.
 MAX_WAITING = 64
-_END_TIMEOUT_S = 2.0
+# An image may take minutes; the process does not wait for it (`ranks.guard.end_process`).
+_END_TIMEOUT_S = 0.5
 
 Answer = Callable[[ImageDone], None]
 

@@ -1,6 +1,7 @@
 """Images and staged passes in rank processes: over the wire, on one rank and two, over epochs."""
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from ranks.wire.image_messages import (
     ImageFault,
     ImageOrder,
 )
-from ranks.wire.messages import Form, Leave, Left, Load, Loaded, Ready
+from ranks.wire.messages import Form, Leave, Left, Load, Loaded, Ready, Shutdown
 from tests.support.epoch_master import EpochMaster, epoch_master
 from tests.support.staged_plans import StagedWriter
 from tests.support.tiny_gemma3 import IMAGE_SIZE, IMAGE_TOKENS, TOKEN_ID, write_tiny_gemma3
@@ -42,6 +43,12 @@ def order(tmp_path_factory):
         block_size=16, max_step_tokens=32, num_lanes=4, max_staged_tokens=ROWS,
         image_cache_tokens=ROWS,
     )  # fmt: skip
+
+
+def encode_of(image_id, side):
+    return EncodeImage(
+        image_id=image_id, digest="00" * 32, width=side, height=side, pixels=bytes(3 * side**2)
+    )
 
 
 def encode(image_id):
@@ -191,3 +198,20 @@ def test_a_rank_that_leaves_or_ends_while_it_encodes_does_so_at_once(order):
         group.order(*(encode(image_id) for image_id in range(1, 60)))
         master.stream(0).out.put(None)
         master.processes[0].wait(timeout=20)
+
+
+def test_a_rank_that_is_told_to_end_in_the_middle_of_an_image_does_so_in_order(tmp_path, order):
+    """Its thread is in native code for seconds, and nobody waits for it or is hurt by it."""
+    side = 448
+    eyes = {"image_size": side, "num_hidden_layers": 12, "hidden_size": 192}
+    slow = replace(order, model_path=str(write_tiny_gemma3(tmp_path, eyes=eyes)))
+    for wait_s in (0.1, 0.4):
+        with epoch_master(1) as master:
+            group = start(master, slow, [0])
+            group.order(encode_of(1, side))
+            time.sleep(wait_s)
+            began_s = time.monotonic()
+            master.say(Shutdown(reason="enough"), 0)
+            assert master.processes[0].wait(timeout=20) == 0
+            assert time.monotonic() - began_s < 5
+            assert master.hear(0) is None, "the image was done: it is not slow enough"

@@ -98,3 +98,15 @@ def test_the_kernel_ends_a_process_that_holds_the_interpreter(death_pipe):
         parent.kill()
         assert all_end([pid], within_s=GONE_WITHIN_S), f"pid {pid} outlived its parent"
     os.close(write_end)
+
+
+def test_an_end_waits_for_no_thread_and_loses_no_word():
+    code = (
+        "import threading, time; from ranks.guard import end_process;"
+        "threading.Thread(target=time.sleep, args=(100,)).start();"
+        "print('last word', end=''); end_process(5)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert (done.returncode, done.stdout) == (5, "last word")
