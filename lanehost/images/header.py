@@ -60,18 +60,16 @@ _LAST_ORIENTATION = 8
 _PNG_HEAD_BYTES = 13
 _JPEG_FRAME_BYTES = 6
 _JPEG_LENGTH_BYTES = 2  # a segment's length counts itself
-_MARK = 0xFF
 _WEBP_HEAD_BYTES = 10
 _LOSSLESS_HEAD_BYTES = 5
 _LOSSLESS_SIGN = 0x2F
 _LOSSY_SIGN = b"\x9d\x01\x2a"
 # Frames that carry the size: every SOF but DHT (C4), JPG (C8) and DAC (CC).
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-_NO_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
+_ALONE = frozenset({0x01, 0xD8})
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
-# The end of a scan's data: a marker that is no stuffed byte, no restart and no fill.
-_FILL = re.compile(rb"\xff+")
-_AFTER_SCAN = re.compile(rb"\xff(?=[^\x00\xd0-\xd7\xff])")
+# A marker that is no stuffed byte, no restart within a scan and no fill.
+_MARKER = re.compile(rb"\xff(?=[^\x00\xd0-\xd7\xff])")
 
 
 def kind_of(data: bytes) -> ImageKind | None:
@@ -175,30 +173,23 @@ def _read_jpeg(data: bytes) -> ImageHeader:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Give marker, begin and end of each segment up to the end; the data of scans is skipped."""
+    """Give marker, begin and end of each segment up to the end.
+
+    What is no marker is skipped, as decoders do: the data of scans, and bytes between segments.
+    """
     position = 2
     while True:
-        if position + 2 > len(data):
+        found = _MARKER.search(data, position)
+        if found is None:
             raise Truncated("is truncated: the JPEG has no end")
-        if data[position] != _MARK:
-            raise WrongHeader(f"is a JPEG with no marker at byte {position}")
-        fill = _FILL.match(data, position)
-        assert fill is not None
-        position = fill.end() - 1
-        if position + 2 > len(data):
-            raise Truncated("is truncated: the JPEG has no end")
+        position = found.start()
         marker = data[position + 1]
         if marker == _END:
             return
-        is_alone = marker in _NO_LENGTH
+        is_alone = marker in _ALONE
         begin, end = (position + 2,) * 2 if is_alone else _jpeg_segment(data, position)
         yield marker, begin, end
         position = end
-        if marker == _SCAN:
-            found = _AFTER_SCAN.search(data, end)
-            if found is None:
-                raise Truncated("is truncated: a JPEG scan has no end")
-            position = found.start()
 
 
 def _jpeg_segment(data: bytes, position: int) -> tuple[int, int]:

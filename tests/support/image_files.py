@@ -167,7 +167,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "jpeg cut short": (lambda: jpeg()[:-30], "is truncated"),
     "jpeg of its sign alone": (lambda: jpeg()[:3], "is truncated"),
     "jpeg without pixels": (lambda: b"\xff\xd8\xff\xd9", "is a JPEG without pixels"),
-    "jpeg without markers": (lambda: b"\xff\xd8\xff\xfe\0\2zz", "no marker at byte 6"),
+    "jpeg without markers": (lambda: b"\xff\xd8\xff\xfe\0\2zz", "the JPEG has no end"),
     "jpeg with a bad segment": (lambda: b"\xff\xd8\xff\xfe\0\1zz", "a segment of 1 bytes"),
     "webp cut short": (lambda: webp()[:-10], "is truncated"),
     "webp of its sign alone": (lambda: webp()[:12], "is truncated"),

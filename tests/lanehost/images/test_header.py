@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from lanehost.images.decode import decode_image
 from lanehost.images.header import ImageKind, Truncated, WrongHeader, kind_of, read_header
 from tests.support import image_files as files
 
@@ -81,8 +82,17 @@ def test_an_end_that_is_missing_is_told_from_what_is_wrong():
     for make in MAKERS.values():
         with pytest.raises(Truncated, match="is truncated"):
             read_header(make()[:-9])
-    with pytest.raises(WrongHeader, match="no marker"):
-        read_header(b"\xff\xd8\xff\xfe\0\2zz")
+    with pytest.raises(WrongHeader, match="segment of 1 bytes"):
+        read_header(b"\xff\xd8\xff\xfe\0\1zz")
+
+
+def test_bytes_between_the_segments_of_a_jpeg_are_skipped_as_decoders_do():
+    data = files.jpeg(40, 30)
+    begin = data.index(b"\xff\xdb")
+    spoiled = data[:begin] + bytes(3) + data[begin:]
+    header = read_header(spoiled)
+    assert (header.width, header.height, header.num_scans) == (40, 30, 1)
+    assert decode_image(spoiled, 1, files.LIMITS).size == (40, 30)
 
 
 @pytest.mark.parametrize(
