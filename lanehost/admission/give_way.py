@@ -6,14 +6,16 @@ and goes on later exactly where it was; so giving way changes no reply.
 
 Laws: nobody gives way before having come further in this seat than it would begin again,
 nor once promoted, nor more than `MAX_YIELDS` times, since what was kept may be evicted
-before it goes on; nor while a lane is about to be free. After giving way the head's scope
-has no more than its share, so two scopes never push each other out in turn.
+before it goes on; nor while a lane is about to be free, nor out of a staged pass, which would
+go on without it. After giving way the head's scope has no more than its share, so two scopes
+never push each other out in turn.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 
 from lanehost.cache.prompt_cache import PromptCache
+from lanehost.image_ids import cut_to_images
 from lanehost.lanes.lane import Lane, LaneState
 from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
@@ -31,7 +33,8 @@ def lane_to_give_way(
     giving = [
         lane
         for lane in lanes
-        if _has_progressed(lane, cache)
+        if not lane.is_in_pass
+        and _has_progressed(lane, cache)
         and not _has_waited_its_most(lane)
         and (_is_less_urgent(lane, head) or shares.are_unequal(lane, head))
     ]
@@ -70,7 +73,9 @@ def _has_progressed(lane: Lane, cache: PromptCache) -> bool:
     """Say whether it would begin again further than here: a token on, or a block that is kept."""
     if lane.state is LaneState.DECODE:
         return True
-    return cache.is_on and lane.num_computed_tokens >= lane.num_cached_tokens + lane.block_size
+    assert lane.sequence is not None
+    kept = cut_to_images(lane.sequence.identity_ids, lane.num_computed_tokens, step=lane.block_size)
+    return cache.is_on and kept > lane.num_cached_tokens
 
 
 def _is_less_urgent(lane: Lane, head: Sequence) -> bool:

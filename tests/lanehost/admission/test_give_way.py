@@ -6,7 +6,9 @@ from lanehost.cache.blocks import BlockPool
 from lanehost.cache.prompt_cache import PromptCache
 from lanehost.job import Priority
 from lanehost.lanes.lane import LaneEvent
+from lanehost.lanes.sequence import Sequence
 from lanehost.lanes.table import LaneTable
+from tests.support.images import image_job
 from tests.support.jobs import make_sequence
 
 BACKGROUND, FOREGROUND = Priority.BACKGROUND, Priority.FOREGROUND
@@ -53,6 +55,23 @@ def test_what_was_kept_before_it_sat_down_is_no_progress():
     assert giving(head(), lanes, {}) is None
     lane.num_computed_tokens = 12
     assert giving(head(), lanes, {}) is lane
+
+
+def test_nobody_gives_way_out_of_a_staged_pass():
+    lanes = LaneTable(1, block_size=4)
+    lane = seat(lanes, priority=BACKGROUND)
+    lane.is_in_pass = True
+    assert giving(head(), lanes, {}) is None
+
+
+def test_what_ends_inside_an_image_is_no_progress():
+    """No hit ends there, so it would be computed again."""
+    lanes = LaneTable(1, block_size=4)
+    job = image_job((7, 8), 1, (9,) * 8, num_tokens=7, priority=BACKGROUND)
+    lane = lanes.seat(Sequence(job), tuple(range(5)))
+    for num_computed, expected in ((9, None), (11, None), (12, lane)):
+        lane.num_computed_tokens = num_computed
+        assert giving(head(), lanes, {}) is expected
 
 
 def test_a_token_that_was_drawn_is_progress():
