@@ -28,7 +28,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from lanehost.errors import ImageRefused
 from lanehost.images.header import ImageHeader, ImageKind, WrongHeader, read_header
-from lanehost.images.limits import MAX_JPEG_SCANS, ImageLimits
+from lanehost.images.limits import MAX_JPEG_SCANS, MAX_SIDE, ImageLimits
 
 _FILES: dict[ImageKind, type[ImageFile]] = {
     ImageKind.JPEG: JpegImageFile,
@@ -101,6 +101,9 @@ def _check_header(header: ImageHeader, field: str, limits: ImageLimits) -> None:
             f"has {header.width} x {header.height} = {num_pixels} pixels, "
             f"limit {limits.max_image_pixels} (--max-image-pixels)",
         )
+    if max(header.width, header.height) > MAX_SIDE:
+        message = f"has {header.width} x {header.height} pixels, limit of a side {MAX_SIDE}"
+        raise ImageRefused(field, message)
     if header.is_animated:
         raise ImageRefused(field, "is animated; send one picture of it")
     if header.num_scans > MAX_JPEG_SCANS:

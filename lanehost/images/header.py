@@ -177,11 +177,15 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
     What is no marker is skipped, as decoders do: the data of scans, and bytes between segments.
     """
-    position = 2
+    # Before the first scan the decoder, too, looks at these one by one.
+    position, left = 2, MAX_PARTS
     while True:
         found = _MARKER.search(data, position)
         if found is None:
             raise Truncated("is truncated: the JPEG has no end")
+        left -= found.start() - position
+        if left < 0:
+            raise WrongHeader(f"has more than {MAX_PARTS} bytes between its segments")
         position = found.start()
         marker = data[position + 1]
         if marker == _END:
@@ -190,6 +194,8 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         begin, end = (position + 2,) * 2 if is_alone else _jpeg_segment(data, position)
         yield marker, begin, end
         position = end
+        if marker == _SCAN:
+            left = len(data)
 
 
 def _jpeg_segment(data: bytes, position: int) -> tuple[int, int]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 # A worker goes over the whole picture for each: real files have up to about a dozen.
 MAX_JPEG_SCANS = 64
+# No JPEG has more. To resize one that is longer takes more memory than its pixels do, for each
+# pixel of what comes out depends on so many of it, and the work on that halts all other threads.
+MAX_SIDE = 65_535
 # What a picture takes at most while it is decoded.
 BYTES_PER_PIXEL = 20
 

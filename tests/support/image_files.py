@@ -125,6 +125,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "icon": (lambda: encoded(picture(), "ICO"), "is no picture of a kind"),
     "too many bytes": (lambda: png() + bytes(1 << 20), "bytes, limit 1048576"),
     "too many pixels": (lambda: raw_png(1025, 1024), "1025 x 1024 = 1049600 pixels, limit"),
+    "too long": (lambda: raw_png(1, 65_536), "1 x 65536 pixels, limit of a side 65535"),
+    "too wide": (lambda: raw_png(65_536, 1), "65536 x 1 pixels, limit of a side 65535"),
+    "jpeg of fill": (
+        lambda: jpeg()[:2] + b"\xff" * 70_000 + jpeg()[2:],
+        "more than 65536 bytes between its segments",
+    ),
     "png bomb": (bomb, "100000 x 100000 = 10000000000 pixels, limit 1048576"),
     "webp bomb": (webp_bomb, "16384 x 16384 = 268435456 pixels, limit 1048576"),
     "jpeg bomb": (lambda: sized_jpeg(65_535, 65_535), "65535 x 65535 = 4294836225 pixels, limit"),

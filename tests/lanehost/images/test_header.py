@@ -109,9 +109,17 @@ def test_a_file_of_more_parts_than_any_has_is_not_read_to_its_end(data):
         read_header(data)
 
 
-def test_fill_before_a_marker_is_skipped_at_once():
+def test_fill_before_a_marker_is_skipped_at_once_and_bounded():
     data = files.jpeg(40, 30)
-    assert read_header(data[:2] + b"\xff" * 500_000 + data[2:]).width == 40
+    assert read_header(data[:2] + b"\xff" * 65_536 + data[2:]).width == 40
+    # The data of scans is none of it.
+    assert read_header(data[:-2] + bytes(200_000) + data[-2:]).width == 40
+    many = "more than 65536 bytes between its segments"
+    for junk in (b"\xff" * 65_537, b"\0" * 65_537, b"\xff\xd0" * 40_000):
+        with pytest.raises(WrongHeader, match=many):
+            read_header(data[:2] + b"\xff\xfe\0\2" + junk + data[2:])
+    with pytest.raises(WrongHeader, match=many):
+        read_header(data[:2] + (b"\xff" * 40_000 + b"\xff\xfe\0\2") * 2 + data[2:])
     with pytest.raises(Truncated):
         read_header(data[:2] + b"\xff" * 500)
     with pytest.raises(Truncated):
