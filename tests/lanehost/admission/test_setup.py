@@ -4,6 +4,8 @@ from lanehost.admission.setup import AlreadyKept, Wait
 from lanehost.admission.take_job import take_job
 from lanehost.cache.prompt_cache import EntryKind
 from lanehost.lanes.lane import Lane, LaneEvent
+from lanehost.lanes.sequence import Sequence
+from tests.support.images import image_job
 from tests.support.jobs import make_sequence
 from tests.support.rooms import join, keep, make_rooms
 
@@ -42,6 +44,23 @@ def test_a_job_that_had_to_park_gets_all_that_it_can_ever_need_or_waits_on():
     assert take_job(*rooms) is Wait.BLOCKS
     blocks.give_back(held)
     assert len(take_job(*rooms).block_ids) == 3
+
+
+def test_nobody_waits_for_what_ends_inside_an_image():
+    """No hit may end there: there is nothing to wait for."""
+    line, *_ = rooms = make_rooms(num_blocks=16)
+    for tail in ((5,), (6,)):
+        join(line, Sequence(image_job((7, 8), 1, tail, num_tokens=9, max_tokens=1)))
+    assert isinstance(take_job(*rooms), Lane)
+    assert isinstance(take_job(*rooms), Lane)
+
+
+def test_two_images_under_the_same_text_share_no_prefix():
+    line, *_ = rooms = make_rooms(num_blocks=16)
+    for number in (1, 2):
+        join(line, Sequence(image_job(number, (5,) * 4, max_tokens=1)))
+    assert isinstance(take_job(*rooms), Lane)
+    assert isinstance(take_job(*rooms), Lane)
 
 
 def test_kept_blocks_are_shared_and_not_computed_again():

@@ -31,6 +31,18 @@ def test_what_a_step_in_flight_writes_is_freed_when_it_has_landed():
     assert (holdings.lanes.num_free, holdings.blocks.num_free) == (4, 8)
 
 
+def test_a_lane_of_the_open_pass_is_not_free_before_that_has_ended():
+    holdings = make_holdings()
+    lane = seated(holdings, last_step_id=3)
+    lane.is_in_pass = True
+    holdings.vacate(lane, last_landed_id=3)
+    holdings.release_retired(4)
+    assert (lane.state, holdings.blocks.num_free) == (LaneState.DRAINING, 5)
+    lane.is_in_pass = False
+    holdings.release_retired(4)
+    assert (holdings.lanes.num_free, holdings.blocks.num_free) == (4, 8)
+
+
 def test_a_lane_with_nothing_in_flight_is_free_at_once():
     holdings = make_holdings()
     holdings.vacate(seated(holdings, last_step_id=3), last_landed_id=3)
