@@ -57,6 +57,17 @@ def test_text_fills_beside_the_slices_of_a_pass():
     assert [rig.what() for _ in range(3)] == [([1], (0, 1)), ([1], (1, 2)), ([1], (2, 3))]
 
 
+def test_a_suspect_of_text_waits_for_the_open_pass_and_holds_nobody_up():
+    rig = Rig()
+    rig.seat(image_job(1, max_tokens=0))
+    rig.seat(make_job((1,) * 40, max_tokens=0))
+    assert rig.what() == ([1], (0, 1))
+    suspect = rig.seat(make_job((1, 2), max_tokens=0), is_suspect=True)
+    while rig.lanes.staging.open is not None:
+        assert rig.what() is not None
+    assert rig.what() == ([suspect.lane_id], None)
+
+
 def test_a_suspect_waits_for_the_open_pass_and_then_has_its_own_whole():
     rig = Rig()
     rig.seat(image_job(1, max_tokens=0))
