@@ -113,6 +113,9 @@ class EngineRig:
         assert len(self.line) == 0
         assert self.engine.lanes.staging.open is None
         assert self.engine.images.num_wanted == 0
+        images = self.epochs.last.images
+        # One may be in hand: only what has not begun can be cancelled.
+        assert images is None or len(images.waiting) <= 1
 
 
 async def settle_loop(turns: int = 20) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from lanehost.engine.inbox import Cancel, CancelCause
-from lanehost.errors import Cancelled, Overloaded, StepFailed
+from lanehost.engine.inbox import Cancel, CancelCause, Stop
+from lanehost.errors import Cancelled, Draining, Overloaded, StepFailed
 from lanehost.job import Finished
 from lanehost.rank_group.image_interface import ImageReason
 from ranks.plan import Draw
@@ -182,6 +182,38 @@ async def test_who_leaves_while_images_are_encoded_has_the_rest_cancelled():
     assert rig.engine.images.num_wanted == 0
     assert image_counts(rig).encoded == 1
     assert image_counts(rig).cancelled == 2
+
+
+async def test_a_server_that_ends_at_once_leaves_nothing_to_be_encoded():
+    rig = make_rig()
+    rig.ranks.images.turns = lambda: 1000
+    run = asyncio.create_task(rig.engine.run())
+    reading = [asyncio.create_task(read_all(rig.send(image_job(n, n + 1)))) for n in (1, 3)]
+    await settle_loop()
+    assert len(rig.ranks.images.waiting) == 4
+    rig.inbox.put(Stop(Draining("the server ends")))
+    replies = await asyncio.gather(*reading)
+    assert all(isinstance(ending(events).error, Draining) for events in replies)
+    await run
+    assert len(rig.ranks.images.waiting) == 1
+    assert rig.engine.images.num_wanted == 0
+
+
+@pytest.mark.parametrize("cause", CancelCause)
+async def test_however_a_job_is_ended_early_nothing_of_it_is_wanted_any_more(cause):
+    for num_turns in range(0, 40, 3):
+        rig = make_rig(max_stall_ms=1)
+        rig.ranks.images.turns = lambda: 5
+        stream, job = make_job((1, 2), max_tokens=30), image_job((7,), 1, 2, 3, max_tokens=5)
+        async with rig.running():
+            reading = [asyncio.create_task(read_all(rig.send(one))) for one in (stream, job)]
+            await settle_loop(num_turns)
+            rig.inbox.put(Cancel(job.job_id, cause))
+            events = [await one for one in reading]
+            assert token_ids(events[0]) == solo_reply(stream)
+            await settle_loop(10)
+            assert rig.engine.images.num_wanted == 0
+            assert len(rig.ranks.images.waiting) <= 1
 
 
 async def test_who_leaves_in_a_pass_holds_lane_and_blocks_until_it_has_ended():
