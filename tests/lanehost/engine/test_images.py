@@ -201,6 +201,18 @@ def test_who_runs_out_holds_only_what_a_plan_may_read():
     assert rig.images.num_wanted == 1
 
 
+def test_what_a_plan_in_flight_may_read_makes_no_room_for_others():
+    rig = Rig(room=4)
+    lane = rig.seat(1)
+    rig.see()
+    rig.done(1)
+    lane.num_planned_tokens = 4
+    rig.seat(2)
+    assert rig.see() == []
+    rig.compute(lane, 4)
+    assert rig.see() == [("drop", 1), ("encode", 2)]
+
+
 def test_what_is_computed_or_cached_is_not_wanted():
     rig = Rig()
     rig.compute(rig.seat(1, (2,)), 4)
