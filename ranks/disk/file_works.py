@@ -41,6 +41,8 @@ log = structlog.get_logger()
 
 # Files that were checked and neither adopted nor dropped: each is open.
 MAX_CHECKED = 8
+# Tensors are written together: the system takes half as long for so many bytes at once.
+_WRITE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +140,21 @@ class FileWorks:
                 raise FileMiss(FileFault.BUSY, "it was given up")
 
         checksum = layout.new_checksum()
-        piece: Bytes = np.empty(max(layout.sizes), np.uint8)
+        buffer: Bytes = np.empty(max(_WRITE_BYTES, *layout.sizes), np.uint8)
+        num_copied = 0
         with self._folder.writing(header.name) as file:
             # A head without a checksum: a file that is torn here can never be taken.
             self._write(file, layout.head())
             for number, size in enumerate(layout.sizes):
                 go_on()
                 with self._loan.parts() as parts:
-                    parts.snapshot(number, block_ids, piece[:size])
-                checksum.update(piece[:size].data)
-                self._write(file, piece[:size].data)
+                    parts.snapshot(number, block_ids, buffer[num_copied : num_copied + size])
+                num_copied += size
+                # Before the next one would not fit, and at the end.
+                if num_copied + max(layout.sizes) > len(buffer) or number + 1 == len(layout.sizes):
+                    checksum.update(buffer[:num_copied].data)
+                    self._write(file, buffer[:num_copied].data)
+                    num_copied = 0
             signed = layout.head(checksum.hexdigest())
             if self._folder.calls.pwrite(file, signed, 0) != len(signed):
                 raise FileMiss(FileFault.IO, "its header was written in part")

@@ -57,6 +57,16 @@ def test_a_file_is_one_of_safetensors_with_the_state_by_name(saved):
         assert torch.equal(tensors[tensor.name], blocks(saved.store, FROM)[layer, part])
 
 
+@pytest.mark.parametrize("num_bytes", [1, 3000, 1 << 20])
+def test_a_file_is_the_same_however_much_is_written_at_once(
+    saved, tmp_path, monkeypatch, num_bytes
+):
+    before = saved.path.read_bytes()
+    monkeypatch.setattr("ranks.disk.file_works._WRITE_BYTES", num_bytes)
+    assert saved.save(FROM).fault is None
+    assert saved.path.read_bytes() == before
+
+
 def test_the_checksum_covers_header_and_data(saved):
     payload = saved.path.read_bytes()
     at = payload.index(b'"checksum":"') + 12
