@@ -49,14 +49,15 @@ def read_hf_config(path: Path) -> ModelConfig:
     family = values.get("model_type")
     if family in GEMMA_TYPES:
         return read_gemma_config(path, values)
-    if family not in _DEFAULTS:
+    # A list or an object cannot be looked up.
+    if not isinstance(family, str) or family not in _DEFAULTS:
         raise BadCheckpoint(
             f"{path}: model_type is {family!r}, "
             f"supported are {', '.join((*_DEFAULTS, *GEMMA_TYPES))}"
         )
-    fields = JsonFields(path, _DEFAULTS[str(family)] | values)
+    fields = JsonFields(path, _DEFAULTS[family] | values)
     _refuse_unbuilt(fields)
-    return _build(fields, str(family))
+    return _build(fields, family)
 
 
 def _refuse_unbuilt(fields: JsonFields) -> None:

@@ -66,6 +66,13 @@ WRITTEN = [
 ]
 
 
+@pytest.mark.parametrize("family", [None, 7, True, [], ["llama"], {}, {"llama": 1}, "bert"])
+def test_a_model_type_that_is_none_of_ours_is_refused_whatever_json_it_is(tmp_path, family):
+    (tmp_path / "config.json").write_text(json.dumps(OLD_LLAMA | {"model_type": family}))
+    with pytest.raises(BadCheckpoint, match=r"model_type is .*supported are llama"):
+        read_hf_config(tmp_path / "config.json")
+
+
 def facts_of(reference):
     """What a config of transformers makes its model compute, by our names."""
     family, num_layers = reference.model_type, reference.num_hidden_layers
