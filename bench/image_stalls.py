@@ -4,9 +4,9 @@ Two streams run; three requests with one picture and one with eight arrive at on
 the longest time between two tokens of a stream. Each request is asked alone, too: its tokens must
 be the same, or the exit is 1.
 
-    python bench/image_stalls.py make /tmp/gemma                 # random weights, 100 M of them
-    lanehost serve --model /tmp/gemma --prompt-cache off --port 50061 --http-port off
-    lanehost serve --model /tmp/gemma --prompt-cache off --port 50062 --http-port off \
+    python bench/image_stalls.py make ./gemma                    # random weights, 100 M of them
+    lanehost serve --model ./gemma --prompt-cache off --port 50061 --http-port off
+    lanehost serve --model ./gemma --prompt-cache off --port 50062 --http-port off \
         --max-stall-ms 0 --staged-rows 1024
     python bench/image_stalls.py run --staged 127.0.0.1:50061 --whole 127.0.0.1:50062
 
