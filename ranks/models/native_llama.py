@@ -158,25 +158,28 @@ class NativeLlama:
         exchange = None
         if not self._holds_all and self._engine.can_exchange:
             exchange = collective.lend_exchange()
-        is_whole = self._holds_all or exchange is not None
-        logits = self._run_whole(words, kv, exchange) if is_whole else None
+        logits = self._run_whole(words, kv, exchange)
         if logits is None:
-            logits = self._run_in_parts(words, kv, exchange, collective, is_whole=is_whole)
+            logits = self._run_in_parts(words, kv, exchange, collective)
         if not words.draw_rows:
             return torch.empty(0, self.config.vocab_size) if self._is_leader else None
         return collective.gather_columns(torch.from_numpy(logits)[:, : self._parts.num_logits])
 
+    def _adds_within(self, exchange: Exchange | None) -> bool:
+        """Whether the engine adds all shards within a step, without Python between."""
+        return self._holds_all or exchange is not None
+
     def _run_whole(self, words: StepWords, kv: KvStore, exchange: Exchange | None) -> Floats | None:
         """Run a step in one call of the library; None where it cannot."""
         table, run = self._parts.table.q8_0, self._engine.forward
-        if table is None or run is None:
+        if table is None or run is None or not self._adds_within(exchange):
             return None
         rotations = self._rotations.up_to(max(words.positions) + 1)
         if rotations is None:
             return None
         cos, sin = rotations
         frame = self._frame
-        if frame is None or kv is not self._framed or len(frame.cos) != len(cos):
+        if frame is None or kv is not self._framed or frame.cos is not cos:
             norm, head = self._parts.norm, self._parts.head
             frame = StepFrame(
                 table=table.numpy(), cos=cos, sin=sin, norm=norm, head=head, pool=kv.pool.numpy()
@@ -190,14 +193,12 @@ class NativeLlama:
         kv: KvStore,
         exchange: Exchange | None,
         collective: Collective,
-        *,
-        is_whole: bool,
     ) -> Floats:
         """Look up, run all layers or half a layer after the other, project."""
         step = step_rows(words, pool=kv.pool.numpy(), rotations=self._rotations)
         token_ids = torch.tensor(words.token_ids, dtype=torch.int64)
         x: Floats = self._parts.table.look_up(token_ids).numpy()
-        if is_whole:
+        if self._adds_within(exchange):
             self._engine.run(step, x, exchange)
         else:
             self._run_halves(step, x, collective)
